@@ -163,7 +163,7 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
     std::size_t n = 0;
     const Touch* touches = reinterpret_cast<const Touch* (*)(std::size_t*)>(dlsym(library_, "onepass_touches"))(&n);
     counts->kernels = static_cast<std::int64_t>(job.launches.size());
-    std::map<long long, std::size_t> arrays;  // by address
+    std::map<long long, std::size_t> arrays;  // index in counts->arrays by address
     const auto note = [&](const std::string& name, const Memory& memory) {
       arrays[reinterpret_cast<long long>(memory.base)] = counts->arrays.size();
       counts->arrays.push_back({name, static_cast<std::int64_t>(memory.size)});

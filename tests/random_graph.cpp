@@ -18,7 +18,7 @@ namespace {
 using namespace onepass::ir;
 using Shape = std::vector<std::int64_t>;
 
-// std::uniform_int_distribution differs between libraries.
+// Uniform integers that are equal on every platform; std::uniform_int_distribution differs between libraries.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15 + 1) { engine_.discard(4); }
@@ -43,7 +43,7 @@ std::uint64_t random_bits(Random& random, DType dtype) {
       case 1: return sign | infinity;
       case 2: return infinity | std::uint64_t{1} << (fraction - 1);
       case 3: return sign | (random.bits() & ((std::uint64_t{1} << fraction) - 1));  // subnormal
-      case 4: return sign | (infinity - 1);                                          // the largest
+      case 4: return sign | (infinity - 1);                                          // largest finite value
       case 5: return bits_of(dtype, static_cast<double>(random.below(7) - 3));
       case 6: return random.bits() & (wide ? ~std::uint64_t{0} : 0xffffffff);
       default:
@@ -55,7 +55,7 @@ std::uint64_t random_bits(Random& random, DType dtype) {
   switch (random.below(8)) {
     case 0: return 0;
     case 1: return mask;                             // -1 or the largest
-    case 2: return std::uint64_t{1} << (width - 1);  // the least signed one
+    case 2: return std::uint64_t{1} << (width - 1);  // the smallest signed value
     case 3: return random.bits() & mask;
     default: return static_cast<std::uint64_t>(random.below(41) - (is_signed_integer(dtype) ? 20 : 0)) & mask;
   }
@@ -66,7 +66,7 @@ class Generator {
   Generator(std::uint64_t seed, const RandomGraphOptions& options) : random_(seed), options_(options) {
     for (int op = 0; op < kOpCount; ++op) {
       const auto o = static_cast<Op>(op);
-      if (is_routine(o)) continue;  // computed by no kernel: random programs have them
+      if (is_routine(o)) continue;  // not computed by a kernel; random programs have them
       if (is_source(o) || (is_reduction(o) && !options.reductions) || (o == Op::ReduceProd && !options.products)) continue;
       if (!is_source(o) && info(o).traits & kPartial) continue;  // its operands would have to be in range
       if (!options.reductions && (is_scan(o) || o == Op::ScatterAdd)) continue;
@@ -82,7 +82,7 @@ class Generator {
     }
     if (live_.empty()) live_.push_back(source());
     for (int i = 0; i < options_.nodes; ++i) live_.push_back(random_.one_in(8) ? source() : node());
-    // The last nodes, for they stand on most of the others, and some from anywhere.
+    // The last nodes, which depend on most of the others, and some random ones.
     for (int i = 0; i < options_.outputs; ++i) {
       const auto last = static_cast<std::int64_t>(live_.size());
       graph_.outputs.push_back(
@@ -104,7 +104,7 @@ class Generator {
     return shape;
   }
 
-  // elements if no extent were zero, so that arrays beside an empty one stay small too
+  // Returns the number of elements with zero extents counted as 1, so that arrays combined with an empty one stay small too.
   static std::int64_t room(const Shape& shape) {
     std::int64_t n = 1;
     for (std::int64_t e : shape) n *= std::max<std::int64_t>(e, 1);
@@ -112,7 +112,7 @@ class Generator {
   }
 
   List shape(NodeId id) const { return graph_.shape(id); }
-  NodeId any() {  // late ones rather than early ones, so that graphs are deep
+  NodeId any() {  // prefers late nodes, so that graphs are deep
     const auto n = static_cast<std::int64_t>(live_.size());
     return live_[static_cast<std::size_t>(random_.one_in(2) ? n - 1 - std::min(n - 1, random_.below(5)) : random_.below(n))];
   }
@@ -159,7 +159,7 @@ class Generator {
     return some.empty() ? random_.of(ops_) : random_.of(some);
   }
 
-  // ---- elementwise: all operands are brought to the type and the shape of the first
+  // ---- elementwise: all operands are converted to the type and shape of the first
 
   NodeId elementwise(Op op) {
     const OpInfo& i = info(op);
@@ -194,7 +194,7 @@ class Generator {
     } else if (!result_dtype(op, types, result)) {
       return kNoNode;
     }
-    // What these make of a NaN's sign is outside the promise.
+    // The sign of a NaN is not part of the bitwise guarantee, so these operators get no NaN.
     if (op == Op::Signbit || (op == Op::Bitcast && is_float(dtype))) ids[0] = no_nan(static_cast<NodeId>(ids[0]));
     if (op == Op::Copysign) ids[1] = no_nan(static_cast<NodeId>(ids[1]));
     return graph_.add(Node{op, result, graph_.intern(s), graph_.intern(ids), 0, 0});
@@ -211,12 +211,12 @@ class Generator {
     return graph_.add(Op::Cast, dtype, graph_[id].shape, {id});
   }
 
-  // `id` cut, stretched and reshaped to shape s
+  // Returns `id` cut, stretched or reshaped to shape s.
   NodeId fit(NodeId id, const Shape& s) {
     if (std::ranges::equal(shape(id), s)) return id;
     const DType dtype = graph_[id].dtype;
     if (graph_.elements(id) == element_count(s)) return graph_.add(Op::Reshape, dtype, graph_.intern(s), {id});
-    // to the rank of s: leading axes are reduced to their first element, or added
+    // to the rank of s: leading axes are cut to their first element and dropped, or added
     while (shape(id).size() > s.size()) {
       Shape sum_shape = copy(shape(id).subspan(1));
       if (shape(id)[0] == 0) return source_of(dtype, s);
@@ -348,7 +348,7 @@ class Generator {
     return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, attributes);
   }
 
-  // x and others beside it along one axis; or x among what is filled
+  // Returns x joined with other values along one axis, or padded.
   NodeId piecewise(NodeId x) {
     const Shape from = copy(shape(x));
     if (from.empty()) return kNoNode;
@@ -390,7 +390,7 @@ class Generator {
     const bool adds = is_sum(op) || op == Op::ReduceProd;
     if (adds && graph_[x].dtype == DType::Bool) { x = as(x, DType::I64); }
     Shape axes, to;
-    const int how = static_cast<int>(random_.below(4));  // all axes, or each with a chance
+    const int how = static_cast<int>(random_.below(4));  // 0: all axes; otherwise each with probability 1/2
     bool empty = false;
     for (std::size_t i = 0; i < from.size(); ++i) {
       if (how == 0 || random_.one_in(2)) {
@@ -401,7 +401,7 @@ class Generator {
       }
     }
     if (!adds && empty && element_count(to) != 0) return kNoNode;
-    if (is_contraction(op)) {  // most often of two arrays that lack axes which the other has
+    if (is_contraction(op)) {  // usually both arrays lack axes that the other has
       const DType dtype = graph_[x].dtype;
       NodeId other = as(fit(any(), from), dtype);
       if (random_.one_in(2)) x = stretched(x);
@@ -410,7 +410,7 @@ class Generator {
     }
     return graph_.add(op, graph_[x].dtype, graph_.intern(to), {x}, axes);
   }
-  // The first index along some axes, for all of them.
+  // Returns the first index along some axes, broadcast along them.
   NodeId stretched(NodeId x) {
     const Shape to = copy(shape(x));
     Shape first = to, box(to.size(), 0);
@@ -428,10 +428,10 @@ class Generator {
     return graph_.add(op, graph_[x].dtype, graph_.intern(from), {x}, Shape{random_.below(static_cast<std::int64_t>(from.size()))});
   }
 
-  // ---- what people write and single operators seldom come to: values that meet along other axes than they came from
+  // ---- common combinations that single random operators rarely produce: values that meet along other axes than they came from
 
   bool has(Op op) const { return std::ranges::find(ops_, op) != ops_.end(); }
-  NodeId keep(NodeId id) {  // for others to use, and as an output
+  NodeId keep(NodeId id) {  // as an operand for later nodes, and as an output
     if (id != kNoNode) live_.push_back(id);
     return id;
   }
@@ -464,7 +464,7 @@ class Generator {
     }
   }
 
-  // A reduction, a scan or another value with itself along another axis: r[:, none] - r.
+  // Returns a reduction, a scan or another value, combined with itself along another axis: r[:, none] - r.
   NodeId meets_itself(NodeId x) {
     const NodeId r = random_.one_in(4) ? x : keep(random_.one_in(3) ? any_scan(x) : any_reduction(x));
     if (r == kNoNode) return kNoNode;
@@ -489,7 +489,7 @@ class Generator {
     return again == kNoNode ? made : again;
   }
 
-  // What one index chooses along an axis, and a reduction of that: sum(take(x, k, 1), 0).
+  // Returns a gather with one index along an axis, or a reduction of it: sum(take(x, k, 1), 0).
   NodeId of_one_place(NodeId x) {
     const Shape from = copy(shape(x));
     if (!has(Op::Gather) || from.empty()) return kNoNode;
@@ -506,7 +506,7 @@ class Generator {
     return made == kNoNode ? chosen : made;
   }
 
-  // A scan along an axis that was two: cumsum(repeat(x, 2, 0), 0), or of two arrays in turn.
+  // Returns a scan along an axis that merges two: cumsum(repeat(x, 2, 0), 0), or one of two interleaved arrays.
   NodeId along_a_merged_axis(NodeId x) {
     const std::int64_t n = graph_.elements(x);
     if (n == 0 || 2 * n > options_.max_elements || options_.max_rank < 2) return kNoNode;
@@ -525,7 +525,7 @@ class Generator {
     return any_scan(reshaped(wide, {n * times}));
   }
 
-  // A scatter_add's result, or a scan's, and views of it beside what is computed from it.
+  // Returns a value computed from the result of a scatter_add or scan, and keeps views of that result.
   NodeId scattered_and_seen(NodeId x) {
     const NodeId v = keep(has(Op::ScatterAdd) && has(Op::Gather) && !random_.one_in(4) ? by_data(Op::ScatterAdd, x) : any_scan(x));
     if (v == kNoNode) return kNoNode;
@@ -536,7 +536,7 @@ class Generator {
     return graph_.add(Op::Add, out, graph_[v].shape, {v, v});
   }
 
-  // Indices of that shape that lie inside, some from the end.
+  // Returns valid indices of that shape, some of them negative.
   NodeId place(const Shape& shape, std::int64_t extent, std::int64_t axis) {
     const ListId id = graph_.intern(shape);
     const DType dtype = random_.one_in(2) ? DType::I32 : DType::I64;
@@ -576,7 +576,7 @@ Graph random_graph(std::uint64_t seed, const RandomGraphOptions& options) { retu
 
 namespace {
 
-// Of either sign, from 1/4 to 16: sums of many are finite, so that each element shows in them.
+// Returns values of either sign, from 1/4 to 16. Sums of many are finite, so every element affects the result.
 std::uint64_t ordinary_bits(Random& random, DType dtype) {
   if (!is_float(dtype)) return random_bits(random, dtype);
   const int fraction = dtype == DType::F64 ? 52 : dtype == DType::F32 ? 23 : dtype == DType::F16 ? 10 : 7;
@@ -587,7 +587,7 @@ std::uint64_t ordinary_bits(Random& random, DType dtype) {
 
 }  // namespace
 
-// One call in three has ordinary values alone.
+// One call in three has only ordinary values.
 Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided) {
   Random random(seed ^ 0x5bd1e995);
   const bool ordinary = Random(seed ^ 0x9e3779b9).one_in(3);
@@ -596,7 +596,7 @@ Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided)
     const List list = graph.list(input.shape);
     const Shape shape(list.begin(), list.end());
     const std::size_t size = size_of(input.dtype);
-    // Strides of a larger array, its axes in any order, each stepped over or walked backward.
+    // Strides of a larger array, with its axes in any order, each with a step or reversed.
     Shape strides(shape.size());
     std::int64_t step = 1, offset = 0;
     Shape order;
@@ -609,7 +609,7 @@ Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided)
       const auto a = static_cast<std::size_t>(axis);
       const std::int64_t extent = empty ? 1 : shape[a];
       const std::int64_t factor = strided && random.one_in(3) ? 1 + random.below(3) : 1;
-      if (strided && random.one_in(12)) continue;  // stride 0: one element for all
+      if (strided && random.one_in(12)) continue;  // stride 0: one element for the whole axis
       strides[a] = step * factor;
       if (strided && random.one_in(4)) offset += (extent - 1) * strides[a], strides[a] = -strides[a];
       step *= extent * factor + (strided && random.one_in(4) ? random.below(3) : 0);
@@ -618,7 +618,7 @@ Arguments random_arguments(const Graph& graph, std::uint64_t seed, bool strided)
     for (std::size_t i = 0; i < static_cast<std::size_t>(step); ++i) {
       std::uint64_t bits = ordinary ? ordinary_bits(random, input.dtype) : random_bits(random, input.dtype);
       if (is_half(input.dtype) && !ordinary) bits = random.bits() & 0xffff;
-      std::memcpy(bytes.data() + i * size, &bits, size);  // little-endian, as all supported machines are
+      std::memcpy(bytes.data() + i * size, &bits, size);  // all supported machines are little-endian
     }
     out.views.push_back({input.dtype, bytes.data() + static_cast<std::size_t>(offset) * size, shape, strided ? strides : Shape()});
   }
@@ -666,8 +666,8 @@ bool equals_bitwise(const std::vector<Buffer>& a, const std::vector<Buffer>& b, 
 
 namespace {
 
-// Rebuilds the graph with some nodes replaced; nothing where the result would not be valid.
-using Replace = std::function<NodeId(Graph& out, NodeId id, const Node& node)>;  // node has its new operands; kNoNode: as it is
+// Rebuilds the graph with some nodes replaced. Returns nothing if the result would be invalid.
+using Replace = std::function<NodeId(Graph& out, NodeId id, const Node& node)>;  // node has its new operands; kNoNode keeps it
 std::optional<Graph> rebuilt(const Graph& graph, const Replace& replace) {
   Graph out;
   out.slots = graph.slots;
@@ -694,7 +694,7 @@ std::optional<Graph> rebuilt(const Graph& graph, const Replace& replace) {
   return out;
 }
 
-// Without the inputs that nothing reads, which prune keeps, and without nodes that nothing needs.
+// Removes unneeded nodes, and unread inputs, which prune keeps.
 Graph tidy(const Graph& graph) {
   const Graph pruned = prune(graph);
   std::vector<bool> read(pruned.size(), false);
@@ -723,7 +723,7 @@ Graph tidy(const Graph& graph) {
   return out;
 }
 
-// The graph for other extents of its inputs and sources: shapes are recomputed, views that no longer fit end the attempt.
+// Returns the graph with other extents of its inputs and sources. Recomputes shapes; returns nothing if a view no longer fits.
 std::optional<Graph> with_extents(const Graph& graph, const std::function<std::int64_t(std::int64_t)>& extent) {
   Graph out;
   out.slots = graph.slots;
@@ -737,7 +737,7 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
     const Shape old(operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).begin(),
                     operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).end());
     const std::size_t rank = from.size();
-    if (node.op == Op::Place) return std::nullopt;  // which says how long the axis is
+    if (node.op == Op::Place) return std::nullopt;  // its attribute has the axis length
     if (is_elementwise(node.op) || is_scan(node.op)) {
       shape.assign(from.begin(), from.end());
     } else if (node.op == Op::Permute) {
@@ -753,14 +753,14 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
       const std::int64_t rows = from[static_cast<std::size_t>(attributes[1])], columns = from[static_cast<std::size_t>(attributes[2])];
       shape.push_back(std::max<std::int64_t>(
           0, std::min(rows + std::min<std::int64_t>(attributes[0], 0), columns - std::max<std::int64_t>(attributes[0], 0))));
-    } else if (node.op == Op::Window) {  // windows as wide as they were, or no more than fit
+    } else if (node.op == Op::Window) {  // windows keep their width where it fits
       const auto axis = static_cast<std::size_t>(attributes[0]);
       const std::int64_t n = from[axis], width = n == 0 ? 0 : std::min(shape[axis], (n - 1) / attributes[2] + 1);
       shape.assign(from.begin(), from.end());
       shape[axis] = width == 0 ? 0 : (n - 1 - (width - 1) * attributes[2]) / attributes[1] + 1;
       shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), width);
     } else if (node.op == Op::Slice) {
-      for (std::size_t i = 0; i < rank; ++i) {  // the same bounds and steps as far as they go
+      for (std::size_t i = 0; i < rank; ++i) {  // the same bounds and steps as far as possible
         shape[i] = old[i] == from[i] ? shape[i] : std::min(shape[i], extent(shape[i]));
         std::int64_t& start = attributes[i];
         const std::int64_t step = attributes[rank + i];
@@ -782,7 +782,7 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
     } else if (node.op == Op::Broadcast) {
       for (std::size_t i = 0; i < rank; ++i) shape[i] = old[i] == shape[i] ? from[i] : extent(shape[i]);
     } else {
-      for (std::int64_t& e : shape) e = extent(e);  // sources; a reshape if that fits
+      for (std::int64_t& e : shape) e = extent(e);  // sources, and reshapes if they fit
       if (node.op == Op::Reshape && element_count(shape) != element_count(from)) return std::nullopt;
     }
     if (node.op == Op::Input) {
@@ -802,7 +802,7 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
   return out;
 }
 
-std::int64_t weight(const Graph& graph) {  // what shrinking makes smaller: nodes first, then elements
+std::int64_t weight(const Graph& graph) {  // measure that shrinking reduces: nodes first, then elements
   std::int64_t elements = 0, ranks = 0, sources = 0;
   for (NodeId id = 0; id < graph.size(); ++id) {
     elements += graph.elements(id), ranks += static_cast<std::int64_t>(graph.shape(id).size());
@@ -823,7 +823,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
     bool failing = true;
     try {
       failing = fails(small);
-    } catch (...) {  // a crash of the tested code is the bug too
+    } catch (...) {  // an exception counts as a failure too
     }
     if (failing) best = std::move(small);
     return failing;
@@ -832,7 +832,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
   still_fails(tidy(graph), graph);
   for (bool progress = true; progress && budget > 0;) {
     progress = false;
-    // one output alone, then one output less
+    // only one output, then one output fewer
     for (std::size_t i = 0; graph.outputs.size() > 1 && i < graph.outputs.size(); ++i) {
       Graph one = graph;
       one.outputs = {graph.outputs[i]};
@@ -863,7 +863,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
     for (NodeId at = graph.size(); at-- > 0;) {
       if (at >= graph.size()) continue;
       const Node target = graph[at];
-      if (target.op == Op::Place) continue;  // nobody else checks indices
+      if (target.op == Op::Place) continue;  // it is the only check of its indices
       bool replaced = false;
       for (std::size_t k = 0; !replaced && k < graph.operands(at).size(); ++k) {
         const NodeId o = graph.operand(at, static_cast<int>(k));
@@ -882,7 +882,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
                                graph);
       progress |= replaced;
     }
-    // smaller extents: one value everywhere at once, then each extent that occurs
+    // smaller extents: one value everywhere at once, for each extent that occurs
     std::vector<std::int64_t> extents;
     for (NodeId id = 0; id < graph.size(); ++id)
       for (std::int64_t e : graph.shape(id))

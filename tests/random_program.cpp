@@ -19,7 +19,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// std::uniform_int_distribution differs between libraries.
+// Uniform integers that are equal on every platform; std::uniform_int_distribution differs between libraries.
 class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t number) : engine_(seed * 0x9e3779b97f4a7c15 + number * 0xd1342543de82ef95 + 1) {
@@ -39,7 +39,7 @@ std::int64_t count(const Shape& shape) {
   for (const std::int64_t e : shape) n *= e;
   return n;
 }
-// if no extent were zero, so that arrays beside an empty one stay small too
+// Returns the number of elements with zero extents counted as 1, so that arrays combined with an empty one stay small too.
 std::int64_t room(const Shape& shape) {
   std::int64_t n = 1;
   for (const std::int64_t e : shape) n *= std::max<std::int64_t>(e, 1);
@@ -61,7 +61,7 @@ struct Type {
   Shape shape;
 };
 
-// The type of what the text gives for operands of these types. False where it is an error.
+// Computes the type of the text's result for operands of these types. Returns false if it is an error.
 bool type_of(const std::string& text, const std::vector<Type>& operands, Type& out) {
   try {
     std::vector<std::string> names;
@@ -154,12 +154,12 @@ class Drawer {
     const std::int64_t steps = 1 + random_.below(random_.one_in(10) ? 20 : 6);
     for (std::int64_t i = 0; i < steps; ++i)
       for (int attempt = 0; attempt < 12 && !step(); ++attempt) {}
-    // Outputs beside those that nothing uses.
+    // An extra output, in addition to unused values.
     if (random_.one_in(4)) add(random_.one_in(2) ? "$0" : "($0 * 2)", {any()});
   }
 
   int add_input(ProgramInput input) {
-    if (!program_.steps.empty()) {  // it stands before the steps
+    if (!program_.steps.empty()) {  // inputs are numbered before steps
       const int at = static_cast<int>(program_.inputs.size());
       for (ProgramStep& s : program_.steps)
         for (int& o : s.operands) o += o >= at;
@@ -181,7 +181,7 @@ class Drawer {
     return shape;
   }
 
-  int any() {  // late ones rather than early ones, so that programs are deep
+  int any() {  // prefers late values, so that programs are deep
     const auto n = static_cast<std::int64_t>(types_.size());
     return static_cast<int>(random_.one_in(2) ? n - 1 - std::min(n - 1, random_.below(3)) : random_.below(n));
   }
@@ -201,7 +201,7 @@ class Drawer {
   }
   int last() const { return static_cast<int>(types_.size()) - 1; }
 
-  // Axes of x for a reduction: one, some or all, as text.
+  // Returns the axes of a reduction of x as text: one, some or all.
   std::string axes(int x) {
     const int n = rank(x);
     if (n == 0 || random_.one_in(6)) return random_.one_in(2) ? "none" : "axis=none";
@@ -220,7 +220,7 @@ class Drawer {
     static constexpr std::string_view usual[] = {"+", "-", "-", "*", "*", "/"};
     return std::string(random_.of(usual));
   }
-  // `a op b` of two texts
+  // Returns `a op b` as text.
   std::string combine(const std::string& a, const std::string& b) {
     static constexpr std::string_view calls[] = {"maximum",   "minimum", "hypot",     "atan2",    "pow",
                                                  "remainder", "fmod",    "floor_div", "logaddexp"};
@@ -235,7 +235,7 @@ class Drawer {
     }
   }
 
-  // The operand's text with a view before it, for an operator beside it: another axis in front, behind, between; transposed; reversed.
+  // Returns the operand's text with a view: a new axis in front, last or in the middle; transposed; reversed.
   std::string seen(std::string_view operand, int id) {
     const int n = rank(id);
     if (n == 0) return std::string(operand);
@@ -313,7 +313,7 @@ class Drawer {
   }
 
   bool binary(int x) {
-    // another value that may be broadcast with it, perhaps seen through a view
+    // another value that may be broadcast with x, perhaps through a view
     for (int i = 0; i < 6; ++i) {
       const int y = any();
       const std::string a = random_.one_in(4) ? seen("$0", x) : "$0", b = random_.one_in(2) ? seen("$1", y) : "$1";
@@ -322,10 +322,10 @@ class Drawer {
     return false;
   }
 
-  // A value with itself seen otherwise: its differences, its outer product, what it is less than.
+  // Combines a value with a view of itself: differences, outer products, comparisons.
   bool with_itself(int x) {
     if (rank(x) == 0) return false;
-    if (random_.one_in(2)) {  // of a reduction or a scan of it
+    if (random_.one_in(2)) {  // of a reduction or a scan of x
       const bool scanned = random_.one_in(4);
       if (scanned ? scan(x) : reduction(x)) x = last();
       if (rank(x) == 0) return false;
@@ -345,7 +345,7 @@ class Drawer {
   }
   bool reduction(int x) {
     if (rank(x) == 0) return false;
-    if (random_.one_in(5)) {  // of what only the reduction sees
+    if (random_.one_in(5)) {  // of an inlined value that only the reduction reads
       static constexpr std::string_view inner[] = {"($0 * $0)", "abs($0)", "exp($0)", "($0 > 0)", "($0 - 1)", "transpose($0)"};
       std::string text = reduced(x);
       const std::string_view in = random_.of(inner);
@@ -355,14 +355,14 @@ class Drawer {
     return add(reduced(x), {x});
   }
 
-  // A reduction with keepdims, back onto what it came from, or along another axis.
+  // Combines x with its reduction with keepdims, or with a reduction along another axis.
   bool reduction_and_back(int x) {
     if (rank(x) == 0) return false;
     static constexpr std::string_view calls[] = {"sum", "max", "min", "mean", "std", "norm", "logsumexp"};
     const std::string_view call = random_.of(calls);
     const std::string_view op = random_.one_in(2) ? "-" : "/";
     if (random_.one_in(2)) return add(fmt::format("($0 {} {}($0, {}, keepdims=true))", op, call, axes(x)), {x});
-    // where the extents agree by chance: the sum over one axis, spread over another
+    // where the extents agree by chance: the sum over one axis, broadcast along another
     if (!add(fmt::format("{}($0, {})", call, axis_of(x)), {x})) return false;
     const int r = last();
     for (int i = 0; i < 4; ++i)
@@ -376,7 +376,7 @@ class Drawer {
   }
   bool scan(int x) { return rank(x) > 0 && add(scanned(x), {x}); }
 
-  // Along an axis that was two before, or one that becomes two.
+  // Adds a scan along an axis that merges two, or that is split into two.
   bool merged_scan(int x) {
     const int n = rank(x);
     if (n == 0) return false;
@@ -477,7 +477,7 @@ class Drawer {
     const Shape& s = shape(x);
     if (random_.one_in(3)) return add("reshape($0, [-1])", {x});
     Shape to;
-    if (random_.one_in(2)) {  // neighbours joined, or one axis split
+    if (random_.one_in(2)) {  // neighbors joined, or one axis split
       to = s;
       if (to.size() >= 2 && random_.one_in(2)) {
         const auto at = static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(to.size()) - 1));
@@ -518,7 +518,7 @@ class Drawer {
     return true;
   }
 
-  // Two views of one value, each used.
+  // Adds two views of one value and uses both.
   bool two_views(int x) {
     if (rank(x) == 0) return false;
     if (random_.one_in(3)) {
@@ -537,7 +537,7 @@ class Drawer {
     return made;
   }
 
-  // A view of a value, and beside it what is computed from the value.
+  // Adds a view of a value and another value computed from it.
   bool seen_and_used(int x) {
     const bool is_seen = random_.one_in(2) ? add("reshape($0, [-1])", {x}) : view(x);
     const bool is_used = random_.one_in(2) ? add("($0 * 2)", {x}) : unary(x);
@@ -552,10 +552,10 @@ class Drawer {
     input.below = extent;
     return add_input(std::move(input));
   }
-  // An operator on x and new indices: their input comes before all steps, so numbers of steps move by one.
+  // Adds an operator on x and new indices. The new input precedes all steps, so the numbers of steps increase by one.
   bool add_with_indices(const std::string& text, int x, Shape s, std::int64_t extent, int third = -1) {
     const auto inputs = static_cast<int>(program_.inputs.size());
-    // what is there already, of that shape and range, more often than not
+    // reuses an input of that shape and range, more often than not
     int k = -1;
     for (int i = 0; i < inputs; ++i) {
       const ProgramInput& input = program_.inputs[static_cast<std::size_t>(i)];
@@ -573,7 +573,7 @@ class Drawer {
     if (n == 0) return false;
     const std::int64_t axis = random_.below(n), extent = shape(x)[static_cast<std::size_t>(axis)];
     if (extent == 0) return false;
-    if (random_.one_in(3)) {  // its own places: sorted by an argmax, or one element of a row
+    if (random_.one_in(3)) {  // separate indices for each row; extent 1 selects one element
       Shape s = shape(x);
       s[static_cast<std::size_t>(axis)] = random_.one_in(3) ? 1 : 1 + random_.below(extent + 2);
       for (std::int64_t i = 0; i < n; ++i)
@@ -604,7 +604,7 @@ class Drawer {
           fmt::format("scatter_add({}, $1, {}, {})", random_.one_in(2) ? "$0" : "($0 * 0)", random_.one_in(2) ? "$0" : "($0 + 1)", axis), x,
           std::move(s), extent);
     }
-    if (random_.one_in(2)) {  // what is written, not added
+    if (random_.one_in(2)) {  // writes instead of adding
       static constexpr std::string_view modes[] = {"set", "min", "max"};
       const bool whole = random_.one_in(2);
       Shape s = shape(x);
@@ -667,7 +667,7 @@ class Drawer {
     }
   }
 
-  // Arrays made of numbers, beside a value.
+  // Adds a band matrix operator, or combines x with an array made of numbers.
   bool banded(int x) {
     const std::int64_t k = random_.below(5) - 2;
     static constexpr std::string_view texts[] = {"tril($0, {})",
@@ -737,7 +737,7 @@ class Drawer {
   }
 
   bool gradient() {
-    // of a value by one that it is made of
+    // gradient of a value with respect to a value that it depends on
     const auto inputs = static_cast<int>(program_.inputs.size());
     if (last() < inputs) return false;
     const int y = static_cast<int>(inputs + random_.below(last() - inputs + 1));
@@ -794,7 +794,7 @@ std::string RandomProgram::text() const {
       for (std::size_t at = s.text.find(mark); at != std::string::npos; at = s.text.find(mark, at + 1)) ++uses[o];
       if (s.needs_names) is_named[o] = true;
     }
-  std::vector<std::string> named;  // each value as its uses spell it
+  std::vector<std::string> named;  // each value's text at its uses
   for (std::size_t i = 0; i < inputs.size(); ++i) named.push_back(input_name(i));
   std::string out;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -872,7 +872,7 @@ bool change_extents(RandomProgram& program, const std::function<std::int64_t(std
 Array make_input(const ProgramInput& input) {
   Random random(input.seed, 7);
   const std::size_t size = size_of(input.dtype), rank = input.shape.size();
-  // The memory, and where in it the elements lie.
+  // Computes strides, memory size and offset of the first element.
   Shape strides(rank);
   std::int64_t step = 1, offset = 0;
   const bool empty = count(input.shape) == 0;
@@ -927,7 +927,7 @@ Array make_input(const ProgramInput& input) {
                  ? random.bits()
                  : static_cast<std::uint64_t>(random.below(41) - (is_signed_integer(input.dtype) ? 20 : 0));
     }
-    std::memcpy(bytes + static_cast<std::size_t>(i) * size, &bits, size);  // little-endian, as all supported machines are
+    std::memcpy(bytes + static_cast<std::size_t>(i) * size, &bits, size);  // all supported machines are little-endian
   }
   if (input.layout == Layout::contiguous) return Array::wrap_pointer(bytes, input.dtype, input.shape, strides, false, memory);
   return Array::wrap_pointer(bytes + static_cast<std::size_t>(offset) * size, input.dtype, input.shape, strides,
@@ -936,7 +936,7 @@ Array make_input(const ProgramInput& input) {
 
 namespace {
 
-// Without the inputs and steps that nothing needs; `keep`: the steps that are outputs.
+// Removes unneeded inputs and steps. `keep` has the steps that are outputs.
 RandomProgram with_outputs(const RandomProgram& program, const std::vector<std::size_t>& keep) {
   std::vector<bool> needed(program.inputs.size() + program.steps.size());
   for (const std::size_t k : keep) needed[k] = true;
@@ -1009,7 +1009,7 @@ RandomProgram shrink(RandomProgram program, const std::function<bool(const Rando
       less.erase(less.begin() + static_cast<std::ptrdiff_t>(i));
       if (still_fails(with_outputs(program, less))) progress = true, --i;
     }
-    // an output moves to what it is made of
+    // an output moves to one of its operands
     for (std::size_t i = 0; i < outputs_of(program).size(); ++i) {
       std::vector<std::size_t> other = outputs_of(program);
       const std::vector<int> operands = program.steps[other[i] - program.inputs.size()].operands;
@@ -1077,7 +1077,7 @@ RandomProgram shrink(RandomProgram program, const std::function<bool(const Rando
       if (program.inputs[i].below == 0) other.inputs[i].dtype = f32;
       progress |= still_fails(other);
     }
-    // smaller extents: one value everywhere at once, in the inputs alone or in the texts too
+    // smaller extents: one value everywhere at once, only in the inputs or also in the texts
     std::vector<std::int64_t> extents;
     for (const ProgramInput& input : program.inputs)
       for (const std::int64_t e : input.shape)

@@ -25,7 +25,7 @@ using ir::NodeId;
 namespace {
 constexpr std::size_t kGuard = 256;
 constexpr std::byte kMark{0xA5};
-struct Memory {  // aligned to 64, with marked bytes on either side; where accesses are counted, in the arena
+struct Memory {  // aligned to 64, with marked bytes on either side; in the arena if accesses are counted
   std::vector<std::byte> own;
   std::span<std::byte> bytes;
   std::byte* data = nullptr;
@@ -49,7 +49,7 @@ struct Memory {  // aligned to 64, with marked bytes on either side; where acces
   }
 };
 
-// All arrays of a run in one block; the counters of loads lie one length behind, those of stores two.
+// One block for all arrays of a run. The counter of loads of a byte is one length after it, that of stores two lengths.
 class Arena {
  public:
   explicit Arena(std::size_t n) : length_(n), bytes_(3 * n) {}
@@ -69,7 +69,7 @@ class Arena {
     }
     return out;
   }
-  void check() const {  // nothing but the arrays is touched
+  void check() const {  // every nonzero counter belongs to an array
     std::size_t counted = 0;
     for (std::size_t i = length_; i < bytes_.size(); ++i) counted += bytes_[i] != std::byte{0};
     for (const auto& [data, size] : arrays_)
@@ -96,9 +96,9 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
   FuseOptions fuse_options{.unfused = options.unfused, .limits = options.limits, .places = ir::places_of(graph)};
   if (!options.unfused) fuse_options.lists = find_lists(graph, layouts);
   const Partition partition = fuse(graph, fuse_options);
-  constexpr std::size_t kMostTables = 1 << 16;  // bytes of numbers in lists
+  constexpr std::size_t kMostTables = 1 << 16;  // bytes of numbers in tables
   std::optional<Arena> arena;
-  std::vector<const std::byte*> bases;  // of the inputs' elements (0, …, 0)
+  std::vector<const std::byte*> bases;  // addresses of the inputs' elements (0, …, 0)
   std::vector<std::pair<const std::byte*, std::size_t>> memories;
   for (const ir::ArrayView& view : inputs) bases.push_back(static_cast<const std::byte*>(view.data));
   if (options.counts) {
@@ -131,7 +131,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       it = stored.try_emplace({node, copy}, size, arena ? arena->take(Memory::room(size)) : std::span<std::byte>()).first;
     return reinterpret_cast<std::int64_t>(it->second.data);
   };
-  // What precompiled code computes; the reference does here.
+  // Computes an operator that has precompiled code, by the reference.
   const auto run_routine = [&](const NestNumbers& numbers) {
     const NodeId id = numbers.buffers.back();
     ir::Graph one;
@@ -144,7 +144,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
     };
     for (const std::int64_t o : graph.operands(id)) {
       auto from = static_cast<NodeId>(o);
-      std::vector<NodeId> views_of_it;  // which nothing stores
+      std::vector<NodeId> views_of_it;  // views that are not materialized
       for (; ir::is_view(graph[from].op) && partition.group_of[from] == Partition::kNoGroup; from = graph.operand(from, 0))
         views_of_it.push_back(from);
       const ir::List shape = graph.shape(from);
@@ -189,7 +189,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       if (tiles) ++*options.tiled;
       std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
       const WordLayout layout(planned.nest);
-      if (options.counts) words.resize(words.size() + 2);  // where the counters are
+      if (options.counts) words.resize(words.size() + 2);  // for the offsets of the counters
       const std::vector<std::uint32_t> tables = append_tables(planned.nest, planned.numbers, words);
       for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a) {
         const Access& access = planned.nest.accesses[a];
@@ -203,7 +203,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
         const std::vector<NodeId>& members = planned.numbers.members[access.buffer];
         std::int64_t* table = words.data() + tables[a];
         const bool numbers = graph[members[0]].op == ir::Op::Slot;
-        if (numbers && arena) {  // where what is loaded can be counted
+        if (numbers && arena) {  // in the arena, where loads are counted
           const std::size_t bytes = members.size() * sizeof(std::int64_t);
           const Memory& memory = tables_of_numbers.emplace_back(bytes, arena->take(Memory::room(bytes)));
           arena->note(memory.data, bytes);
@@ -238,7 +238,7 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       for (int step = 0; step < scheduled.numbers.phases * options.threads; ++step) {
         const int share = step % options.threads;
         words[layout.phase] = step / options.threads;
-        Memory scratch(static_cast<std::size_t>(scratch_bytes));  // exactly as much as was asked for: sanitizers see more
+        Memory scratch(static_cast<std::size_t>(scratch_bytes));  // exactly the requested size, so that sanitizers see overruns
         std::memset(scratch.data, 0xff, static_cast<std::size_t>(scratch_bytes));
         const std::int64_t begin = scheduled.numbers.items * share / options.threads;
         const std::int64_t end = scheduled.numbers.items * (share + 1) / options.threads;

@@ -1,4 +1,5 @@
-// The C++ interface: recording through Tensor, compile, formula, nesting, messages. Mode `reference`: what a call computes is tested elsewhere.
+// The C++ interface: recording through Tensor, compile, formula, nesting, messages. Uses mode `reference`, since results are tested
+// elsewhere.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -63,7 +64,7 @@ template <class T, std::size_t N> struct Net {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ what must not compile
+// ------------------------------------------------------------------------------------------- code that must not compile
 
 template <class T>
 concept Conditional = requires(T t) { t ? 1 : 0; };
@@ -81,7 +82,7 @@ static_assert(!std::convertible_to<bool, op::Axes>, "sum(x, true) is no axis");
 
 // ------------------------------------------------------------------------------------------------ operators
 
-// The first test: what is said once in a process is not said before.
+// This test must be the first: the process logs the message only once.
 TEST_CASE("api: that every call records again is said once, by the option's name") {
   std::vector<std::string> messages;
   op::set_log([&](op::LogLevel, std::string_view text) { messages.emplace_back(text); }, op::LogLevel::warning);
@@ -289,7 +290,7 @@ TEST_CASE("api: structs of parameters nest, as arguments, results and targets") 
   CHECK(total.item<float>() == 2 * 17 * 17 + 2 * 30 * 30);
   CHECK(floats(f(x, Net<Array, 2>{net.layers, std::nullopt, {1}, {}}).second[0].w) == Floats{8, 14});
 
-  // results and targets; numbers in the place of Arrays; a call with Tensors is recorded into the caller
+  // results and destinations; numbers instead of Arrays; a call with Tensors is recorded into the caller
   const auto step = op::compile([](const Layer<Tensor>& l, Tensor rate) { return Layer<Tensor>{l.w - rate, l.b * rate}; }, kReference);
   Layer<Array> l = step(Layer<double>{3, 4}, 0.5);
   CHECK(l.w.item<float>() == 2.5f);
@@ -343,7 +344,7 @@ TEST_CASE("api: a compiled function called with Tensors is recorded into its cal
   CHECK(inner.stats().calls == 0);
   CHECK_THAT(outer.last_graph(), Contains("mul"));
   CHECK(op::last_optimized_graph() == outer.last_graph());
-  // with Arrays it is an ordinary call, also while another function is recorded
+  // with Arrays it is an ordinary call, even while another function is recorded
   const auto constant = op::compile([&](Tensor x) { return x + inner(vector({2}), 3).item<float>(); }, kReference);
   CHECK(floats(constant(vector({1}))) == Floats{7});
 }
@@ -367,11 +368,11 @@ TEST_CASE("api: a captured Array is read at each call") {
   table.span<float>()[1] = 5;
   CHECK(floats(std::get<0>(f(vector({10, 20, 30})))) == Floats{10, 100, 90});
   CHECK(f.stats().recordings == 1);
-  // as a target it obeys the rules for arguments: here every element is read after its neighbour would be written
+  // as a destination it follows the rules for arguments: here every element is read after its neighbor would be written
   const auto turn = op::compile([&](Tensor x) { return flip(table, 0) + x; }, kReference);
   turn.into(table)(0);
   CHECK(floats(table) == Floats{3, 5, 1});
-  // captured by value it is kept alive
+  // capture by value keeps it alive
   const auto keeps = op::compile([t = vector({4})](Tensor x) { return x * t; }, kReference);
   CHECK(floats(keeps(vector({2}))) == Floats{8});
 }
@@ -452,7 +453,7 @@ TEST_CASE("api: a graph can be walked") {
     for (const auto& operand : node.operands()) CHECK(operand.id() < node.id());
     CHECK(graph[node.id()].op() == node.op());
   }
-  CHECK(uses == operands);  // no node of this graph reads another twice
+  CHECK(uses == operands);  // no node of this graph reads the same node twice
   CHECK_THROWS_AS(graph[graph.size()], op::IndexError);
 }
 
@@ -468,8 +469,8 @@ TEST_CASE("api: operators that divide by the same extent share it") {
     sums += node.op() == "reduce_sum";
     slots += node.op() == "slot";
   }
-  CHECK(sums == 3);   // the mean of x once; its squares; y
-  CHECK(slots == 2);  // y's length is a number of its own, though it is the same here
+  CHECK(sums == 3);   // the mean of x, once; its squares; y
+  CHECK(slots == 2);  // y's length is a separate scalar parameter, although it is equal here
 }
 
 TEST_CASE("api: graphs are equal when they compute the same") {
@@ -489,7 +490,7 @@ TEST_CASE("api: graphs are equal when they compute the same") {
   CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) { return exp(a * 2) - b / 3; }));
   CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) { return b / 3 + exp(a * 2); }));
   CHECK_FALSE(graph == graph_of([](Tensor a, Tensor b) {
-                const Tensor two = 2;  // one literal in two places is another graph than two literals
+                const Tensor two = 2;  // one literal used twice differs from two literals
                 return exp(a * two) + b / two;
               }));
   CHECK_FALSE(graph_of([](Tensor a, Tensor) {
@@ -514,7 +515,7 @@ TEST_CASE("api: an error names operator, operands and the line that recorded it"
   CHECK_THAT(text, Contains("right: "));
   CHECK_THAT(text, Contains("Recorded at ") && Contains("test_api.cpp:" + line + "."));
   CHECK_THROWS_AS(f(Array::zeros({32, 64}, f32), Array::zeros({32}, f32)), op::ShapeError);
-  // and the function is usable afterwards
+  // the function is still usable
   CHECK(floats(f(vector({2}), vector({3}))) == Floats{6});
 }
 
@@ -602,7 +603,7 @@ TEST_CASE("api: a captured number that changed is seen without recording again")
   for (int i = 0; i < 5; ++i) CHECK(floats(f(x)) == Floats{4});
   CHECK(f.stats().recordings == 1);
   Array y = vector({0});
-  f.into(y)(x);  // another signature: recorded by itself
+  f.into(y)(x);  // another signature has its own recording
   rate = 0.25f;
   fails([&] { f(x); }, "was 0.5 when the function was recorded and is 0.25 now");
   fails([&] { f.into(y)(x); });
@@ -613,7 +614,7 @@ TEST_CASE("api: a captured number that changed is seen without recording again")
   steps = 4;
   fails([&] { f(x); });
 
-  // a global one, one that a pointer leads to, one in a function that is inlined, one that the function object has
+  // a global variable; one read through a pointer; one in an inlined function; a member of the function object
   const auto global = op::compile([](Tensor x) { return x * global_rate; }, release);
   const auto pointed = op::compile([p = &rate](Tensor x) { return x * *p; }, release);
   const auto outer = op::compile([&](Tensor x) { return pointed(x) + 1; }, release);
@@ -626,7 +627,7 @@ TEST_CASE("api: a captured number that changed is seen without recording again")
   fails([&] { outer(x); });
   global_rate = 2;
 
-  // the function's own variables are not looked at once they are gone: on its stack, on the heap, in static memory
+  // variables of the function itself are not checked after they end: on its stack, on the heap, in static memory
   const auto own = op::compile(
       [](Tensor x) {
         std::vector<float> weights{1, 2, 3};
@@ -642,9 +643,9 @@ TEST_CASE("api: a captured number that changed is seen without recording again")
   CHECK(floats(own(vector({1, 1}))) == Floats{12, 12});  // recorded again, with another value in static memory
   CHECK(own.stats().recordings == 2);
   for (int i = 0; i < 5; ++i) CHECK(floats(own(x)) == Floats{17});
-  CHECK(own.stats().recordings <= 3);  // the change was looked into once
+  CHECK(own.stats().recordings <= 3);  // the change was checked once
 
-  // a constant need not be captured to be used
+  // a constant can be used without a capture
   constexpr float kHalf = 0.5f;
   CHECK(floats(op::compile([](Tensor x) { return x * kHalf; }, release)(x)) == Floats{1});
 }
@@ -743,7 +744,7 @@ TEST_CASE("api: targets together in an array, a pair or a tuple") {
   three = {fresh(), fresh(), fresh()};
   array.bind(three, x)();
   CHECK(floats(three[1]) == Floats{2, 4});
-  array.into(three[0], three[1], op::discard)(x);  // each by itself, as before
+  array.into(three[0], three[1], op::discard)(x);  // each separately
   std::array<Array, 1> single{fresh()};
   one.into(single)(x);
   one.into(single[0])(x);
@@ -789,7 +790,7 @@ TEST_CASE("api: numbers above the largest i64 are literals of u64") {
   const Array x = Array::from(std::vector<std::uint64_t>{0, 5, kHigh, kAll});
   const auto f = op::compile([](Tensor x) { return (x & kAll) ^ kHigh; }, kReference);
   CHECK(f(x).to_vector<std::uint64_t>() == std::vector<std::uint64_t>{kHigh, kHigh + 5, 0, kAll - kHigh});
-  const auto add = op::compile([](Tensor x, Tensor k) { return x + k; }, kReference);  // brought by the call
+  const auto add = op::compile([](Tensor x, Tensor k) { return x + k; }, kReference);  // passed by the call
   CHECK(add(x, kAll).to_vector<std::uint64_t>() == std::vector<std::uint64_t>{kAll, 4, kHigh - 1, kAll - 1});
   CHECK(add(x, 1).to_vector<std::uint64_t>()[3] == 0);
   CHECK(add(vector({1}), kHigh).item<float>() == 0x1p63f);
@@ -810,7 +811,7 @@ TEST_CASE("api: recordings nest, also where one of them throws") {
       [&](Tensor x) {
         Tensor y = x + 1;
         y += inner(vector({10})).item<float>();  // another recording, while this one is open
-        return inner(y) - x;                     // into this one
+        return inner(y) - x;                     // recorded into this one
       },
       kReference);
   CHECK_THROWS_AS(outer(vector({1})), std::string);
@@ -821,7 +822,7 @@ TEST_CASE("api: recordings nest, also where one of them throws") {
 
 TEST_CASE("api: two threads record at once") {
   std::atomic<int> waiting{0}, right{0};
-  const auto meet = [&] {  // each is inside its recording until the other is too
+  const auto meet = [&] {  // waits inside the recording for the other thread
     ++waiting;
     while (waiting < 2) std::this_thread::yield();
   };

@@ -1,4 +1,4 @@
-// Array: making, wrapping, reading, views, copies, and the sentence of every error.
+// Array: creation, wrapping, reading, views, copies, and every error message.
 #include "onepass/array.h"
 
 #include <array>
@@ -27,7 +27,7 @@ namespace {
 std::vector<std::int64_t> list(std::span<const std::int64_t> span) { return {span.begin(), span.end()}; }
 using List = std::vector<std::int64_t>;
 
-/// 0, 1, 2, … in row-major order.
+/// Returns 0, 1, 2, … in row-major order.
 Array counting(Extents shape) {
   Array result = Array::empty(shape, f32);
   float next = 0;
@@ -40,7 +40,7 @@ concept Wrappable = requires(T&& value) { Array::wrap(std::forward<T>(value), {2
 
 }  // namespace
 
-// Wrapping a temporary would leave the Array without memory.
+// Wrapping a temporary would leave the Array with dangling memory.
 static_assert(Wrappable<std::vector<float>&> && Wrappable<const std::vector<float>&> && Wrappable<std::span<const float>>);
 static_assert(!Wrappable<std::vector<float>> && !Wrappable<const std::vector<float>> && !Wrappable<std::array<float, 2>>);
 static_assert(sizeof(Array) <= 128);
@@ -107,7 +107,7 @@ TEST_CASE("array: a default-constructed one has nothing to read", "[array]") {
 TEST_CASE("array: copies share, the last one frees", "[array]") {
   const std::int64_t before = memory::statistics().in_use;
   {
-    Array a = Array::full({1000, 100}, 1.5, f32);  // header and elements apart
+    Array a = Array::full({1000, 100}, 1.5, f32);  // header and elements are allocated separately
     CHECK(memory::statistics().in_use >= before + 400'000);
     Array b = a, c;
     c = b;
@@ -120,7 +120,7 @@ TEST_CASE("array: copies share, the last one frees", "[array]") {
     b = same;
     b = std::move(same);
     CHECK(b.at<float>({0, 0}) == 7);
-    const Array small = Array::zeros({3}, f32).slice(0, 1);  // the view keeps it
+    const Array small = Array::zeros({3}, f32).slice(0, 1);  // the view keeps the memory alive
     CHECK(small.to_vector<float>() == std::vector<float>{0, 0});
   }
   CHECK(memory::statistics().in_use == before);
@@ -154,16 +154,16 @@ TEST_CASE("array: full rounds once and refuses what does not fit", "[array]") {
   CHECK(half(65520.0, f16) == 0x7c00);
   CHECK(half(0x1p-24, f16) == 1);
   CHECK(half(0x1p-25, f16) == 0);    // a tie, to even
-  CHECK(half(0x1.8p-24, f16) == 2);  // likewise
+  CHECK(half(0x1.8p-24, f16) == 2);  // a tie, to even
   CHECK(half(0x1.000001p-25, f16) == 1);
   CHECK(half(0x1.ffbp-15, f16) == 0x03ff);  // the largest subnormal
-  CHECK(half(0x1.ffcp-15, f16) == 0x0400);  // rounds up into the normal ones
+  CHECK(half(0x1.ffcp-15, f16) == 0x0400);  // rounds up to the smallest normal number
   CHECK(half(-0.0, f16) == 0x8000);
   CHECK(half(INFINITY, bf16) == 0x7f80);
   CHECK((half(std::nan(""), bf16) & 0x7fff) > 0x7f80);
   CHECK(half(1.0 + 0x1p-8, bf16) == 0x3f80);
-  CHECK(half(1.0 + 0x1p-8 + 0x1p-40, bf16) == 0x3f81);                                 // by way of f32 it would be a tie
-  CHECK(half((std::int64_t{1} << 60) + (std::int64_t{1} << 52) + 1, bf16) == 0x5d81);  // by way of f64 it would be a tie
+  CHECK(half(1.0 + 0x1p-8 + 0x1p-40, bf16) == 0x3f81);                                 // rounding via f32 first would make a tie
+  CHECK(half((std::int64_t{1} << 60) + (std::int64_t{1} << 52) + 1, bf16) == 0x5d81);  // rounding via f64 first would make a tie
   CHECK(half(-(std::int64_t{1} << 60) - (std::int64_t{1} << 52), bf16) == 0xdd80);
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("array: wrap reads and writes the caller's memory", "[array]") {
   }
   CHECK(alive.expired());
 
-  // any object keeps memory alive, also one that can only be moved; it goes with the last view, once
+  // any object can keep memory alive, even a move-only one; it is destroyed once, with the last view
   struct Lease {
     std::unique_ptr<float[]> memory;
     int* ended;
@@ -366,7 +366,7 @@ TEST_CASE("array: reshape is a view where the strides allow it", "[array]") {
   CHECK(cut.data() == array.data());
   CHECK(list(cut.shape()) == List{2, 2, 6});
   CHECK(list(cut.strides()) == List{12, 6, 1});
-  // Columns 1 to 3: rows can be cut, but not joined with columns.
+  // Columns 1 to 3: rows can be split, but not joined with columns.
   const Array part = array.slice(1, 1, 4);
   CHECK(part.reshape({2, 2, 3}).data() == part.data());
   CHECK(list(part.reshape({2, 2, 1, 3}).strides()) == List{12, 6, 3, 1});
@@ -378,7 +378,7 @@ TEST_CASE("array: reshape is a view where the strides allow it", "[array]") {
   CHECK(array.flip(0).flip(1).reshape({24}).data() == array.flip(0).flip(1).data());  // one run, backwards
   CHECK(Array::scalar(1.0f).reshape({1, 1}).rank() == 2);
   CHECK(counting({1, 1}).reshape({}).rank() == 0);
-  CHECK_FALSE(counting({3}).broadcast_to({2, 3}).reshape({6}).is_read_only());  // it was a copy
+  CHECK_FALSE(counting({3}).broadcast_to({2, 3}).reshape({6}).is_read_only());  // the reshape made a copy
   CHECK_THROWS_WITH(array.reshape({5, 5}), Contains("[5, 5] has 25 elements") && Contains("[4, 6] has 24"));
   CHECK_THROWS_WITH(array.reshape({5, -1}), Contains("no length for -1"));
   CHECK_THROWS_AS(array.reshape({-1, -1}), ShapeError);

@@ -1,5 +1,6 @@
-// Arrays that are made of numbers, statistics, sorting, windows and writing into arrays: what the C++ functions record is what formulas record, the one kernel that they take, error texts,
-// equal bits in every mode and for any number of threads. What they compute is compared with NumPy by test_numpy_patterns.py.
+// Arrays made of numbers, statistics, sorting, windows and writing into arrays. Checks that C++ functions and formulas record the same
+// graph, the number of kernels, error texts, and equal bits in every mode and for any number of threads. test_numpy_patterns.py compares
+// the values with NumPy.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -139,7 +140,7 @@ TEST_CASE("array functions: by a length or a diagonal that a call brings nothing
 
 namespace {
 
-// Few different values, so that many are equal, and of a float NaN, both zeros and infinities among them.
+// Returns few distinct values, so that many are equal. For float types they include NaN, both zeros and infinities.
 template <class T> std::vector<T> values_with_equals(std::int64_t n, std::uint64_t seed) {
   std::mt19937_64 engine(seed);
   std::vector<T> out(static_cast<std::size_t>(n));
@@ -168,7 +169,7 @@ template <class T> bool is_before(T a, T b, bool descending) {
   return descending ? b < a : a < b;
 }
 
-// Rows of n elements along the last of two axes, or the first, against std::stable_sort.
+// Compares sorts of rows of n elements, along the first or last of two axes, with std::stable_sort.
 template <class T> void check_sorted(std::int64_t rows, std::int64_t n, std::int64_t k, int axis) {
   const std::vector<T> values = values_with_equals<T>(rows * n, static_cast<std::uint64_t>(n + k));
   const std::int64_t along = axis == 1 ? 1 : rows, across = axis == 1 ? n : 1;
@@ -219,7 +220,7 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
       check_sorted<T>(5, 1, 1, axis);
       check_sorted<T>(5, 40, 40, axis);     // by insertion
       check_sorted<T>(37, 300, 300, axis);  // by digits; along axis 0 in blocks of rows
-      check_sorted<T>(3, 2000, 17, axis);   // the first few are kept while a row is read
+      check_sorted<T>(3, 2000, 17, axis);   // keeps the first few while reading a row
     }
   };
   check_type(float{});
@@ -287,7 +288,7 @@ TEST_CASE("array functions: windows are views", "[functions]") {
 
 namespace {
 
-// What is written along either axis of two, places of which several are equal, against a loop. -0 is below +0, NaN is least and greatest.
+// Compares writes along either of two axes, with repeated indices, with a loop. -0 is less than +0; NaN is both minimum and maximum.
 template <class T> void check_written(std::int64_t rows, std::int64_t n, std::int64_t m, int axis) {
   const std::vector<T> x = values_with_equals<T>(rows * n, 1), updates = values_with_equals<T>(rows * m, 2);
   std::vector<std::int64_t> places(static_cast<std::size_t>(rows * m));
@@ -347,7 +348,7 @@ TEST_CASE("array functions: of several updates of a place the last, the least or
   for (const int axis : {0, 1}) {
     check_written<float>(70, 3, 1, axis);
     check_written<double>(1, 40, 300, axis);
-    check_written<float>(300, 200, 100, axis);  // enough for threads
+    check_written<float>(300, 200, 100, axis);  // enough for several threads
   }
 }
 
@@ -389,7 +390,7 @@ TEST_CASE("array functions: writing in every mode, type and layout", "[functions
     same_everywhere(text, all);
   CHECK(kernels("put(x*2, [1:3, ::2], u[:2, ::2])", all) == 1);
   CHECK(kernels("masked_fill(exp(x), b, 0)", all) == 1);
-  // over the array that it is made of
+  // into the array that is also an operand
   for (const Options& options : modes_of_kernels()) {
     const Array x = random_array({5, 7}), u = all.back().second;
     const Formula f = formula("out = index_update(x, k, u, 0)", options);

@@ -1,4 +1,4 @@
-// What bindings to other languages use: lines of that language, indices as a list, results by key, DLPack since version 1.0.
+// Functions for bindings to other languages: source lines of that language, indices as a list, results by key, DLPack since version 1.0.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,13 +14,13 @@ using Catch::Contains;
 
 namespace {
 
-const std::source_location kNowhere{};  // as of an operator of another language
+const std::source_location kNowhere{};  // as for an operator of another language
 
 }  // namespace
 
 TEST_CASE("what another language records has that language's line", "[binding]") {
   CHECK_FALSE(detail::is_recording());
-  detail::recorded_at("nowhere.py", 1);  // nothing is recorded: nothing happens
+  detail::recorded_at("nowhere.py", 1);  // without a recording it does nothing
   const auto f = compile([](Tensor x, Tensor w) {
     CHECK(detail::is_recording());
     detail::recorded_at("model.py", 7);
@@ -39,10 +39,10 @@ TEST_CASE("what another language records has that language's line", "[binding]")
 TEST_CASE("arguments have the names that another language gives them", "[binding]") {
   const auto f = compile([](Tensor x, Tensor n, Tensor w) {
     detail::name_argument(x, "pixels");
-    detail::name_argument(n, "count");  // a number is no input
+    detail::name_argument(n, "count");  // a number is not an input
     detail::name_argument(w, "p.w");
     const Tensor y = x * n;
-    detail::name_argument(y, "product");  // nor is what is computed
+    detail::name_argument(y, "product");  // nor is a computed value
     return y + w;
   });
   f(Array::ones({4}, f32), 2, Array::ones({4}, f32));
@@ -125,7 +125,7 @@ TEST_CASE("DLPack 1.0 says what is read-only", "[binding]") {
   CHECK(other->flags == 0);
   other->version.major = 2;
   CHECK_THROWS_WITH(Array::from_dlpack_versioned(other), Contains("DLPack 2.0"));
-  other->version.major = 1;  // the tensor is still ours
+  other->version.major = 1;  // the test still owns the tensor
   CHECK_FALSE(Array::from_dlpack_versioned(other).is_read_only());
   CHECK_THROWS_WITH(Array::from_dlpack_versioned(nullptr), Contains("null is no tensor"));
 }

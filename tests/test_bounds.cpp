@@ -1,4 +1,4 @@
-// What a function remembers has a bound, and what changes from call to call compiles nothing: counted, and read from the system.
+// Memory of a function is bounded, and values that change from call to call compile nothing: checks statistics and the resident memory.
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
@@ -37,7 +37,7 @@ std::int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// 50 elementwise operators and two reductions behind each other; `c` stands in it once.
+// Returns 50 consecutive elementwise operators with two reductions; `c` occurs once.
 std::string fifty(double c) {
   std::string text = fmt::format("t0 = x*{:.9} + b\n", c);
   const char* const steps[] = {"tanh(t{})", "t{}*w", "t{} + x", "maximum(t{}, b)", "t{} - 0.5", "abs(t{})"};
@@ -62,7 +62,7 @@ TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one 
   CHECK(set <= 3);
   for (int n = 0; n < shapes; ++n) call(f, 2 + n % 7, 2 + n, 3);
   for (int batch = 2; batch < 102; ++batch) call(f, batch, 64, 3);
-  CHECK(f.stats().compiles <= 2 * set);  // rows that fit the registers, rows that do not
+  CHECK(f.stats().compiles <= 2 * set);  // rows that fit the registers, and rows that do not
   CHECK(f.stats().hot_shapes == 20);
   const std::int64_t specialised = f.stats().specialized;
   CHECK(specialised <= 20 * set);
@@ -79,7 +79,7 @@ TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one 
 
 TEST_CASE("bounds: random shapes of a softmax compile a kernel for each class, and no more") {
   if (!op::test::has_codegen()) return;
-  const op::runtime::DescribedMachine machine("l1=32K,l2=512K,l3=16M,cores=2,isa=avx2");  // the classes follow the caches
+  const op::runtime::DescribedMachine machine("l1=32K,l2=512K,l3=16M,cores=2,isa=avx2");  // kernel variants depend on cache sizes
   std::mt19937 random(11);
   const auto length = [&](double most) {
     return static_cast<std::int64_t>(std::exp2(1 + std::generate_canonical<double, 32>(random) * most));
@@ -92,7 +92,7 @@ TEST_CASE("bounds: random shapes of a softmax compile a kernel for each class, a
       const std::int64_t columns = length(17), rows = std::min(length(12), 400'000 / columns + 2);
       f({Array::full({rows, columns}, 0.25, op::f32)});
     }
-    CHECK(f.stats().kernels >= 3);  // one block or several; values of a row kept or not; rows that threads share
+    CHECK(f.stats().kernels >= 3);  // one block or several; row values cached or not; rows split between threads
     CHECK(f.stats().kernels <= 6);
     CHECK(f.stats().compiles <= f.stats().kernels);
   }
@@ -101,7 +101,7 @@ TEST_CASE("bounds: random shapes of a softmax compile a kernel for each class, a
 
 TEST_CASE("bounds: resident memory stays flat whatever number of shapes comes") {
   if (!op::test::has_codegen()) return;
-  // Two lengths that have nothing to do with each other: many shapes, little to compute.
+  // Two lengths that are independent of each other: many shapes with little computation.
   const auto f = op::compile(
       [](Tensor x, Tensor w) {
         return std::tuple{0.5f * x * (1 + erf(x * 0.70710678f)), w + 2};
