@@ -1,4 +1,5 @@
-// Calls that end before they are done: Options::should_stop, and the limits `work` and `compile_ms`. Questions are counted, no time is measured.
+// Calls that stop early: Options::should_stop, and the limits `work` and `compile_ms`. The tests count calls of should_stop and measure no
+// time.
 #include <atomic>
 #include <cmath>
 #include <memory>
@@ -33,7 +34,7 @@ const char* name_of(Mode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
-// Says yes to question `at`, counted from 1; 0: never.
+// Stop function that returns true at call number `at`, counted from 1; 0 never stops.
 struct Question {
   std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0), at = std::make_shared<std::atomic<int>>(0);
   std::thread::id thread = std::this_thread::get_id();
@@ -73,7 +74,7 @@ TEST_CASE("a call over 69 billion elements ends when it is asked to, in every mo
       const std::int64_t before = op::memory_stats().in_use;
       for (int call = 0; call < 2; ++call) {
         *question.asked = 0;
-        if (mode == Mode::reference || mode == Mode::unfused) {  // which would store what they read
+        if (mode == Mode::reference || mode == Mode::unfused) {  // these may materialize the operand
           const std::string error = error_of([&] { static_cast<void>(f(x)); });
           CHECK_THAT(error, Contains("cancelled") || Contains("`array_bytes`"));
         } else {
@@ -89,7 +90,7 @@ TEST_CASE("a call over 69 billion elements ends when it is asked to, in every mo
 }
 
 TEST_CASE("no part of a long call takes long, and cutting it into parts changes no bit") {
-  // In turn: one row, few columns, rows with two sweeps, a narrow sum, maps, a scan, a contraction, pieces.
+  // These are one row, few columns, rows with two sweeps, a narrow sum, elementwise nests, a scan, a contraction, and subdomains.
   const char* const cases[] = {
       "sum(sin(broadcast_to(x, [8192, 512])))",
       "sum(exp(broadcast_to(x[:, none, none], [512, 4, 2000])), [0, 2])",
@@ -122,9 +123,9 @@ TEST_CASE("no part of a long call takes long, and cutting it into parts changes 
       CHECK(bytes_of(f({x}).operator Array()) == expected);
       *question.asked = 0;
       CHECK(bytes_of(f({x}).operator Array()) == expected);
-      const int all = *question.asked;  // of the call alone, without what it takes to make it
+      const int all = *question.asked;  // of the call only, without recording and compilation
       CHECK(all >= 2);
-      for (const int at : {2, all}) {  // it ends at any of them, and a later call is as it was
+      for (const int at : {2, all}) {  // stops at the second or last check; later calls are unaffected
         *question.asked = 0, *question.at = at;
         CHECK_THAT(error_of([&] { static_cast<void>(f({x})); }), Contains("cancelled: "));
         CHECK(*question.asked == at);
@@ -166,7 +167,7 @@ TEST_CASE("a call is asked before it does anything") {
     stop = false;
     call();
     CHECK(f(x).at<float>({0}) == 7.0f);
-    CHECK(recorded == 2);  // fresh results and targets
+    CHECK(recorded == 2);  // fresh results and destinations
   }
 }
 
@@ -190,7 +191,7 @@ TEST_CASE("what should_stop throws ends the call") {
 }
 
 namespace {
-// One kernel for each link: a product of matrices is complete before the next one begins.
+// Returns a formula with one kernel for each step, since a matrix product is complete before the next step begins.
 std::string chain(int kernels) {
   std::string text = "t0 = x*1.5";
   static constexpr const char* kFunctions[] = {"sin", "exp", "tanh", "cos", "sqrt", "atan"};
@@ -206,20 +207,20 @@ TEST_CASE("a call that is cancelled while its kernels are compiled leaves no one
   Question question;
   op::Options options = with(Mode::generic, 1);
   options.should_stop = question;
-  // Without others: at each of its questions.
+  // Stops at each check in turn.
   std::thread other;
   std::vector<char> theirs;
   bool started = false;
   options.should_stop = [&] {
     if (!question()) return false;
-    if (!started) {  // a second call wants the same kernels, some of which are claimed by this one
+    if (!started) {  // a second call needs the same kernels, some of which this call has claimed
       started = true;
       other = std::thread([&] { theirs = bytes_of(op::formula(text, with(Mode::generic, 1))({x})["out"]); });
     }
     return true;
   };
   const auto f = op::formula(text, options);
-  int cancelled = 0;  // kernels that were made stay, so each try asks less often
+  int cancelled = 0;  // compiled kernels stay, so each attempt makes fewer checks
   for (int at = 2; at < 8; ++at) {
     *question.asked = 0, *question.at = at;
     const std::string error = error_of([&] { static_cast<void>(f({x})); });
@@ -260,9 +261,9 @@ TEST_CASE("a call that would wait too long for the compiler runs unfused, says s
     const std::int64_t launches = f.stats().launches;
     CHECK(launches > 10);  // one for each operator
     CHECK(f.stats().recordings == 1);
-    if (mode != Mode::specialized) CHECK(f({z})["out"].shape()[0] == 30);  // another plan, for the same reason
+    if (mode != Mode::specialized) CHECK(f({z})["out"].shape()[0] == 30);  // another plan, with the same cause
     CHECK(said == 1);
-    // Compiled meanwhile; the calls that come next find that out.
+    // The kernels are compiled meanwhile; the next calls use them.
     for (int call = 0; call < 12; ++call) {
       onepass::runtime::wait_for_optimised();
       CHECK(bytes_of(f({x})["out"]) == expected);
@@ -275,7 +276,7 @@ TEST_CASE("a call that would wait too long for the compiler runs unfused, says s
     const std::int64_t before = f.stats().launches;
     CHECK(bytes_of(f({x})["out"]) == expected);
     CHECK(f.stats().launches - before < launches);
-    // Waiting was wanted: no limit.
+    // warm_up always waits, without a limit.
     onepass::set_kernel_cache_limits(0, 0);
     onepass::set_kernel_cache_limits(4096, std::int64_t{256} << 20);
     const auto g = op::formula(text, options);
@@ -294,7 +295,7 @@ TEST_CASE("the limit `work` counts what a program computes, the same in every mo
     const char* text;
     std::int64_t work;
   };
-  // Each operator by the elements that it computes or reads; views and what nothing needs are free.
+  // Each operator counts the elements that it computes or reads; views and unused values are free.
   const Case cases[] = {
       {"x + 1", 1000},          {"sum(x, 1)", 1000},
       {"sum(x*x, 1)", 2000},    {"cumsum(x, 0)", 1000},
@@ -303,7 +304,7 @@ TEST_CASE("the limit `work` counts what a program computes, the same in every mo
   };
   for (const Mode mode : modes())
     for (const Case& c : cases) {
-      if ((mode == Mode::reference || mode == Mode::unfused) && c.text[0] == '(') continue;  // stores what is not needed
+      if ((mode == Mode::reference || mode == Mode::unfused) && c.text[0] == '(') continue;  // these modes materialize unused elements
       CAPTURE(name_of(mode), c.text);
       op::Options options = with(mode);
       options.limits.work = std::max<std::int64_t>(c.work, 1);

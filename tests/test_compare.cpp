@@ -1,4 +1,4 @@
-// compare: equal where the kernels are right; where one is broken on purpose, the operator is named, with the element and both values.
+// compare: reports equality for correct kernels. For a kernel with a deliberate fault it names the operator, the element and both values.
 #include <catch2/catch.hpp>
 
 #include "has_codegen.h"
@@ -10,7 +10,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Breaks one operator of every nest that computes more than one: unfused kernels stay right.
+// Replaces an operator in every nest that computes more than one, so unfused kernels stay correct.
 template <ir::Op kWrong, ir::Op kRight> void replace(compiler::Nest& nest) {
   const auto computes = [](const compiler::Statement& s) { return s.kind == compiler::Statement::Kind::Op; };
   if (std::ranges::count_if(nest.body, computes) < 2) return;
@@ -93,7 +93,7 @@ TEST_CASE("compare: a broken operator is named, the first in the order of record
     CHECK(by_position.value == "2.375");
   }
   {
-    const Broken scope(replace<ir::Op::Add, ir::Op::Mul>);  // a number that is subtracted is added with its sign changed
+    const Broken scope(replace<ir::Op::Add, ir::Op::Mul>);  // subtraction of a number is an addition of its negation
     CHECK(f.compare({{"b", 2.0}, {"x", x}}).op == "mul");
   }
   CHECK(formula("abs(x*1.5 - b)", options).compare({x, b}).equal);

@@ -1,5 +1,5 @@
-// Several threads at one function: what was planned is looked at, made ready, forgotten and sealed while others call; programs go while work of
-// theirs is being done; what a plan lets go runs its owner's code. The thread sanitizer looks at all of it.
+// Several threads use one function. Plans are inspected, warmed up, reset and sealed during calls; programs end while background jobs
+// compile for them; released captures run their owner's code. The thread sanitizer checks all of these tests.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -49,7 +49,7 @@ class Threads {
   std::vector<std::thread> all_;
 };
 
-// Shapes of one structure, what a function makes of each in mode reference, and the signature of a call.
+// Arguments of one structure, their expected result in mode reference, and the call's signature.
 struct Case {
   Array x, b, expected;
   std::string signature;
@@ -86,7 +86,7 @@ TEST_CASE("concurrency: plans are looked at, made ready and forgotten while othe
     for (int t = 0; t < kCallers; ++t)
       threads.add([&, t] {
         for (int i = 0; i < calls; ++i) {
-          // New shapes, and some of them often enough to get kernels of their own.
+          // New shapes, some of them often enough to get shape-specialized kernels.
           const Case& c = all[static_cast<std::size_t>(i % 3 ? (i * 7 + t * 5) % 24 : i / 60 % 24)];
           Array y;
           if (i % 2) y = f(c.x, c.b);
@@ -116,7 +116,7 @@ TEST_CASE("concurrency: plans are looked at, made ready and forgotten while othe
     threads.add([&] {
       for (std::size_t k = 0; calling > 0; k = (k + 1) % all.size()) {
         f.warm_up({all[k].signature + (k % 2 ? " hot" : "")});
-        if (k % 3 == 0) op::set_kernel_cache_limits(1, 1 << 20);  // kernels are evicted while they run
+        if (k % 3 == 0) op::set_kernel_cache_limits(1, 1 << 20);  // evicts kernels while they run
         if (k % 3 == 1) op::set_kernel_cache_limits(4096, 256 << 20);
         if (k % 5 == 0) f.reset();
       }
@@ -124,7 +124,7 @@ TEST_CASE("concurrency: plans are looked at, made ready and forgotten while othe
     threads.join();
     op::set_kernel_cache_limits(4096, 256 << 20);
     CHECK(wrong == 0);
-    CHECK(f.stats().calls == kCallers * calls);  // nothing that was forgotten is counted twice, or not at all
+    CHECK(f.stats().calls == kCallers * calls);  // calls of forgotten plans are counted exactly once
     op::runtime::wait_for_optimised();
     f.reset();
     CHECK(f.explain() == "no call yet\n");
@@ -149,7 +149,7 @@ TEST_CASE("concurrency: a function is sealed while others call it, read its opti
           if (!same_bits(f(one, w), expected)) ++wrong;
           if (f.options().mode != Mode::generic || f.options().compile != op::Compile::allowed) ++wrong;
           try {
-            const std::vector<Array> longer(static_cast<std::size_t>(2 + i + 20 * t), x);  // a program of its own
+            const std::vector<Array> longer(static_cast<std::size_t>(2 + i + 20 * t), x);  // a separate program
             if (!same_bits(f(longer, w), expected)) ++wrong;
             auto [y, pullback] = op::vjp(f, one, w);
             pullback(Array::scalar(1.0f));
@@ -178,7 +178,7 @@ TEST_CASE("concurrency: more structures than are kept, and pullbacks, on several
         return y;
       },
       with(Mode::reference));
-  constexpr int kCallers = 2, kCalls = 400;  // 256 are kept
+  constexpr int kCallers = 2, kCalls = 400;  // the cache keeps 256
   std::atomic<int> wrong{0}, calling{kCallers};
   Threads threads;
   for (int t = 0; t < kCallers; ++t)
@@ -237,7 +237,7 @@ TEST_CASE("concurrency: programs go while their kernels are optimised and specia
         Program program(
             [&, weak = std::weak_ptr<void>(owner), data = kept.data()](ProgramRecorder& r, Values v) {
               op::compiler::Value y = r.mul(v[0], r.capture(Array::wrap(std::span<float>(data, 50), {50}, weak.lock())));
-              for (int digit = 2 * round + t; digit > 0; digit /= 4)  // kernels of its own
+              for (int digit = 2 * round + t; digit > 0; digit /= 4)  // separate kernels
                 y = r.elementwise(digit % 4 == 0 ? op::ir::Op::Neg : digit % 4 == 1 ? op::ir::Op::Abs : op::ir::Op::Tanh, {r.add(y, v[0])});
               r.output("out", r.add(y, y));
             },
@@ -286,7 +286,7 @@ TEST_CASE("concurrency: what a plan captured is let go under no lock, and its ow
     Threads threads;
     for (int t = 0; t < 2; ++t)
       threads.add([&, t] {
-        for (std::int64_t i = 0; i < 1500; ++i) {  // more than are kept
+        for (std::int64_t i = 0; i < 1500; ++i) {  // more than the plan cache keeps
           const Array x = Array::full({1 + (i + 700 * t) % 1500}, 3.0, op::f32);
           const Argument in[] = {{&x, {}}};
           if (program.call(in)[0].at<float>({0}) != 6) ++wrong;
@@ -318,14 +318,14 @@ TEST_CASE("concurrency: what a function's programs captured is let go under no l
       with(Mode::reference));
   look = [&] { CHECK(f.stats().calls > 0); };
   const Array x = ramp({4}, 0.5);
-  for (std::size_t n = 1; n < 600; ++n) f(std::vector<Array>(n, x), x);  // programs of their own, more than are kept
+  for (std::size_t n = 1; n < 600; ++n) f(std::vector<Array>(n, x), x);  // separate programs, more than the cache keeps
   CHECK(gone > 0);
   const int before = gone;
   for (int i = 0; i < 3; ++i) {
     op::vjp(f, std::vector<Array>(2, x), x);
     f.reset();
     const Array shorter = x.slice(0, 0, 3 - i);
-    f(std::vector<Array>(1, shorter), shorter);  // the thread remembers another call
+    f(std::vector<Array>(1, shorter), shorter);  // the thread's last call is replaced
   }
   CHECK(gone > before);
   look = nullptr;

@@ -1,4 +1,4 @@
-// matmul, dot, outer and einsum: what they mean, in which order they add, how many kernels they take, what is wrong with bad ones.
+// matmul, dot, outer and einsum: results, summation order, number of kernels, and errors.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Catch::Matchers::Equals;
 
 namespace {
 
-// Small integers, whose sums of products are exact in any order, or fractions, whose are not.
+// Returns small integers, whose sums of products are exact in any order, or fractions, whose sums are not.
 std::vector<ir::Buffer> values_for(const ir::Graph& graph, bool exact) {
   std::mt19937 random(7);
   std::vector<ir::Buffer> out;
@@ -51,7 +51,7 @@ double element(const ir::Buffer& b, std::size_t i) {
   return ir::double_of(b.dtype, bits);
 }
 
-// The kernels give the reference's bits: fused and unfused, both tiers, several shares and register widths.
+// Checks that kernels give the reference's bits: fused and unfused, in both tiers, with several thread ranges and register widths.
 void equal_everywhere(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments, std::optional<std::size_t> kernels = {}) {
   INFO(ir::print(graph));
   CHECK(ir::print(ir::parse_graph(ir::print(graph))) == ir::print(graph));
@@ -87,7 +87,7 @@ std::string error_of(const char* formula, const Inputs& inputs, DType dtype = f3
   return "";
 }
 
-// The same in little time.
+// Runs a short version of this check.
 void in_kernels(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments) {
   if (!has_codegen()) return;
   RunOptions options;
@@ -95,7 +95,7 @@ void in_kernels(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments
   CHECK(equals_bitwise(run(graph, views_of(arguments), options), ir::evaluate(graph, views_of(arguments))));
 }
 
-// einsum, by its definition: every index runs through its extent. `text` has letters and `->` alone.
+// Evaluates einsum by its definition: every index runs over its extent. `text` has only letters and `->`.
 std::vector<double> by_definition(const std::string& text, const std::vector<ir::Buffer>& operands) {
   const std::size_t arrow = text.find("->");
   std::vector<std::string> names(1);
@@ -107,7 +107,7 @@ std::vector<double> by_definition(const std::string& text, const std::vector<ir:
   for (std::size_t k = 0; k < names.size(); ++k)
     for (std::size_t i = 0; i < names[k].size(); ++i) {
       const auto [it, fresh] = extents.try_emplace(names[k][i], operands[k].shape[i]);
-      if (it->second == 1) it->second = operands[k].shape[i];  // else this operand is broadcast
+      if (it->second == 1) it->second = operands[k].shape[i];  // otherwise this operand is broadcast
     }
   std::int64_t elements = 1;
   for (const char c : result) elements *= extents[c];
@@ -132,7 +132,7 @@ std::vector<double> by_definition(const std::string& text, const std::vector<ir:
   return out;
 }
 
-// a formula of x, y, z and the einsum that it is
+// Checks that a formula of x, y and z equals the einsum `text`.
 void means(const char* formula, const Inputs& inputs, const std::string& text) {
   for (const DType dtype : {f32, f64, f16, i32, u8}) {
     const ir::Graph graph = optimised(formula, inputs, dtype);
@@ -243,7 +243,7 @@ TEST_CASE("contract: outer takes vectors alone", "[contract]") {
 }
 
 TEST_CASE("contract: lanes and rows add in the order that the language page gives", "[contract]") {
-  // lanes: 64 of them (f64: 32), by fma in increasing r, halved; blocks of 4,096; a tree of blocks
+  // inner-axis reduction: 64 accumulators (f64: 32), by fma in increasing r, halved; blocks of 4,096; a pairwise tree of blocks
   const auto lanes = [](auto zero, const ir::Buffer& a, const ir::Buffer& b, std::int64_t n) {
     using T = decltype(zero);
     constexpr std::int64_t count = sizeof(T) == 8 ? 32 : 64;
@@ -276,7 +276,7 @@ TEST_CASE("contract: lanes and rows add in the order that the language page give
       }
     }
   }
-  // rows: by fma in sequence, in blocks of 256
+  // outer-axis reduction: by fma in sequence, in blocks of 256
   for (const std::int64_t n : {1, 7, 256, 257, 1500}) {
     const ir::Graph graph = optimised("x @ y", {{"x", {2, n}}, {"y", {n, 3}}});
     const std::vector<ir::Buffer> in = values_for(graph, false);
@@ -289,7 +289,7 @@ TEST_CASE("contract: lanes and rows add in the order that the language page give
           blocks.back() = std::fma(static_cast<float>(element(in[0], static_cast<std::size_t>(i * n + r))),
                                    static_cast<float>(element(in[1], static_cast<std::size_t>(r * 3 + j))), blocks.back());
         }
-        while (blocks.size() > 1) {  // fewer than seven: the tree is the pairs' one
+        while (blocks.size() > 1) {  // for fewer than seven blocks, neighbors are paired
           std::vector<float> next;
           for (std::size_t k = 0; k + 1 < blocks.size(); k += 2) next.push_back(blocks[k] + blocks[k + 1]);
           if (blocks.size() % 2) next.push_back(blocks.back());
@@ -324,9 +324,9 @@ TEST_CASE("contract: sums over several loops, which no operand or one of them go
     const std::string formula = fmt::format("einsum(\"{}\", x, y)", text);
     equal_everywhere(formula.c_str(), inputs, dtype, 1);
   };
-  all("bik,bkj->ij", {{"x", {4, 20, 33}}, {"y", {4, 33, 70}}});  // quotients in one
-  all("bij,bkj->ik", {{"x", {3, 43, 50}}, {"y", {3, 70, 50}}});  // in both, side by side in runs of 50
-  all("bij,bkj->ik", {{"x", {5, 43, 4}}, {"y", {5, 70, 4}}});    // in runs that are shorter than a vector
+  all("bik,bkj->ij", {{"x", {4, 20, 33}}, {"y", {4, 33, 70}}});  // the quotients vary for one operand
+  all("bij,bkj->ik", {{"x", {3, 43, 50}}, {"y", {3, 70, 50}}});  // for both operands, contiguous in runs of 50
+  all("bij,bkj->ik", {{"x", {5, 43, 4}}, {"y", {5, 70, 4}}});    // in runs shorter than a vector
   all("bij,bkj->ik", {{"x", {20, 43, 16}}, {"y", {20, 70, 16}}}, f64);
   all("ijk,jil->kl", {{"x", {9, 31, 40}}, {"y", {31, 9, 64}}});
   all("abc,cbd->ad", {{"x", {50, 7, 40}}, {"y", {40, 7, 33}}});
@@ -334,7 +334,7 @@ TEST_CASE("contract: sums over several loops, which no operand or one of them go
   all("abcd,cdbe->ae", {{"x", {20, 5, 4, 7}}, {"y", {4, 7, 5, 33}}}, i32);
   all("abcd,edcb->ae", {{"x", {33, 3, 4, 17}}, {"y", {40, 17, 4, 3}}}, bf16);
   all("gabc,gcbd->gad", {{"x", {2, 20, 7, 40}}, {"y", {2, 40, 7, 33}}});  // for each g
-  all("abc,bd->ad", {{"x", {50, 12, 10}}, {"y", {12, 33}}});              // the second does not vary along c
+  all("abc,bd->ad", {{"x", {50, 12, 10}}, {"y", {12, 33}}});              // the second operand does not vary along c
   equal_everywhere("einsum(\"bik,bkj->ij\", exp(x), y*y[:, :, :1]) + z", {{"x", {4, 20, 33}}, {"y", {4, 33, 70}}, {"z", {20, 70}}});
   equal_everywhere("einsum(\"bik,bkj->ij\", pad(x, [0, 0, 2], [0, 0, 3]), y)", {{"x", {4, 20, 28}}, {"y", {4, 33, 70}}}, f32, 1);
 }
@@ -428,7 +428,7 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
     INFO(gradient << " against " << by_hand);
     const ir::Graph graph = optimised(gradient, inputs), other = optimised(by_hand, inputs);
     const std::vector<ir::Buffer> arguments = values_for(graph, false);
-    std::vector<ir::ArrayView> others;  // the same by name
+    std::vector<ir::ArrayView> others;  // the same arguments, in the other graph's order
     for (const ir::Input& input : other.inputs)
       for (std::size_t k = 0; k < graph.inputs.size(); ++k)
         if (graph.inputs[k].name == input.name) others.push_back(arguments[k].view());
@@ -449,7 +449,7 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
        "a = einsum(\"ik,k->i\", g, y)[:, none] + 0*x; b = einsum(\"ij,ik->k\", x, g)", {{"x", {3, 5}}, {"y", {4}}, {"g", {3, 4}}});
   same("z = dot(x, x); a = vjp(z, [x], 1.0)", "a = x + x", {{"x", {30}}});
   same("z = einsum(\"ii\", x); a = vjp(z, [x], g)", "a = where(iota(x.shape, 0) == iota(x.shape, 1), g, 0)", {{"x", {5, 5}}, {"g", {}}});
-  // plain products: 0*inf is NaN, where mul0 would give 0
+  // plain products: 0*inf is NaN, whereas mul0 would give 0
   const ir::Graph graph = optimised("a = vjp(x @ y, [x], g)", {{"x", {2, 1}}, {"y", {1, 2}}, {"g", {2, 2}}});
   ir::Buffer zero{f32, {2, 2}, std::vector<std::byte>(16)}, infinite{f32, {1, 2}, std::vector<std::byte>(8)};
   const float inf = INFINITY;
@@ -463,7 +463,7 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
 }
 
 TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[contract]") {
-  // The elements of the contractions' operands, and the diagonal's bits beside those of the whole product.
+  // Checks the number of elements of the contraction's operands, and compares the bits with the diagonal of the whole product.
   const auto check = [](const std::string& product, const std::string& where, const Inputs& inputs, std::int64_t contracted) {
     INFO("diagonal(" << product << where << ")");
     const ir::Graph graph = optimised("d = diagonal(" + product + where + ")", inputs), whole = optimised("m = " + product, inputs);
@@ -486,14 +486,14 @@ TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[
   check("x @ y", ", 3", matrices, 17 * 300);
   check("x @ y", ", -12", matrices, 18 * 300);
   check("x @ y", ", -29", matrices, 300);
-  check("x @ y", ", 40", matrices, 30 * 20 * 300);  // it has no elements: a view of the product, which nothing computes
+  check("x @ y", ", 40", matrices, 30 * 20 * 300);  // the diagonal is empty: a view of the product, which is not computed
   check("x @ y", ", -12, 1, 0", matrices, 8 * 300);
   check("maximum(2*(x @ y) + b, 0)", ", 1", matrices, 19 * 300);
   check("exp(x @ y) - (x @ y)*iota([30, 20], 1, f32)", "", matrices, 20 * 300);
   check("x @ transpose(x)", "", matrices, 30 * 300);
   check("x @ y", ", 1, 1, 2", batches, 7 * 9 * 5);
   check("x @ y", ", 0, 2, 1", batches, 7 * 9 * 5);
-  check("x @ y", ", -1, 0, 1", batches, 6 * 11 * 5);  // the operands share the axis of batches: a view of x, a part of y
+  check("x @ y", ", -1, 0, 1", batches, 6 * 11 * 5);  // the operands share the batch axis: a view of x, a part of y
   check("x @ y", ", 2, 2, 0", batches, 5 * 9 * 5);
   check("einsum(\"aib,ajb->aij\", x, x)", ", 0, 1, 2", {{"x", {7, 9, 5}}}, 7 * 9 * 5);
   check("x @ y", "", {{"x", {1, 5}}, {"y", {5, 9}}}, 5);
@@ -503,12 +503,12 @@ TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[
   check("x @ y", ", 1, 1, 2", {{"x", {3, 9, 5, 4}}, {"y", {4}}}, 3 * 4 * 4);
   check("x @ y", ", -2, 0, 2", {{"x", {6, 3, 5, 4}}, {"y", {4}}}, 4 * 3 * 4);
   check("y @ x", ", -2, 0, 2", {{"x", {6, 3, 4, 5}}, {"y", {4}}}, 4 * 3 * 4);
-  // derivatives: of as many products
+  // the derivatives have no larger operands
   const ir::Graph gradient = optimised("a, b = vjp(diagonal(x @ y, 1), [x, y], g)", {{"x", {30, 300}}, {"y", {300, 20}}, {"g", {19}}});
   for (ir::NodeId id = 0; id < gradient.size(); ++id) CHECK(gradient.elements(id) <= 30 * 300);
   equal_everywhere(gradient, values_for(gradient, false));
   if (!has_codegen()) return;
-  // a derivative of its own is not passed by
+  // a custom derivative is not bypassed
   const auto product = custom_vjp([](Tensor x, Tensor y) { return matmul(x, y); },
                                   [](Tensor x, Tensor y, Tensor, Tensor) {
                                     return std::tuple{0 * x + 5, 0 * y + 7};
@@ -547,7 +547,7 @@ TEST_CASE("contract: what does not fit is said", "[contract]") {
   CHECK_THAT(error_of("einsum(\"ii,i->i\", x, y)", {{"x", {1, 4}}, {"y", {4}}}),
              Contains("index i of \"ii,i->i\" is 1 and 4 in x f32[1, 4]"));
   CHECK_THAT(error_of("einsum(\"i,j\")", {}), Contains("einsum: `operands` is missing: einsum(equation, operands...)"));
-  // an index space that cannot be counted
+  // the number of index tuples overflows
   CHECK_THAT(error_of("dot(x, y)", {{"x", {std::int64_t{1} << 40, 2}}, {"y", {2, std::int64_t{1} << 40}}}),
              Contains("has more bytes than 64 bits count"));
   std::string letters, all;
@@ -599,7 +599,7 @@ TEST_CASE("contract: few rows, few columns, and columns that are packed once hav
       if (bytes > Target::host().vector_bytes) continue;
       RunOptions options;
       options.target.vector_bytes = bytes;
-      options.target.l2_bytes = 16 << 10;  // short items: more of them read the columns
+      options.target.l2_bytes = 16 << 10;  // short tasks: more of them read the columns
       options.threads = 3;
       CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected));
     }

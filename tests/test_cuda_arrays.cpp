@@ -1,5 +1,5 @@
-// Arrays on devices and calls with them, through the public interface alone, over a driver that is none and does everything as late as it may
-// (fake_cuda): what is not ordered as it must be meets memory that is not ready.
+// Arrays on devices and calls with them, through the public interface only. The fake driver (fake_cuda) runs all work as late as allowed,
+// so wrongly ordered work reads memory that is not ready.
 #include <catch2/catch.hpp>
 
 #include <thread>
@@ -44,7 +44,7 @@ void end(void* stream) { fake_cuda().function<int(void*)>("cuStreamDestroy_v2")(
 
 }  // namespace
 
-// First: what comes before it leaves memory whose streams hide the mistake.
+// This test must be the first: earlier tests leave memory whose streams hide the fault.
 TEST_CASE("what copies of one stream come from is left alone until that stream has made them", "[cuda]") {
   fake_cuda();
   const auto f = affine();
@@ -58,8 +58,8 @@ TEST_CASE("what copies of one stream come from is left alone until that stream h
     y = f(there, w, there);
   }
   const Array longer = ramp({1000}, 0.75);
-  CHECK(same_bits(longer.to(gpu).to(Device::cpu()), longer));  // on our stream, which is done with its own
-  const Array part = ramp({1 << 20}, 0.125);                   // of pinned memory
+  CHECK(same_bits(longer.to(gpu).to(Device::cpu()), longer));  // on the default stream, whose earlier work is complete
+  const Array part = ramp({1 << 20}, 0.125);                   // uses a part of pinned memory
   for (int i = 0; i < 16; ++i) CHECK(part.to(gpu).slice(0, 0, 1).to(Device::cpu()).at<float>({0}) == part.at<float>({0}));
   CHECK(same_bits(y.to(Device::cpu()), affine()(x, w, x)));
   end(a);
@@ -115,10 +115,11 @@ TEST_CASE("calls run where their arrays are, and copy only what is elsewhere", "
   const Array y2 = f(xd, w, bd);
   CHECK(f.stats().bytes_uploaded == w.bytes());
   CHECK(same_bits(y2.to(Device::cpu()), expected));
-  CHECK(same_bits(f(x, w, b), expected));  // on the cpu, as ever
+  CHECK(same_bits(f(x, w, b), expected));  // on the CPU, as usual
   CHECK(same_bits(f(xd, wd, 2.0).to(Device::cpu()), affine()(x, w, 2.0)));
   CHECK(same_bits(f(xd, wd, 3.0).to(Device::cpu()), affine()(x, w, 3.0)));
-  const auto less = compile([](Tensor x, Tensor c) { return x * 2 - c; });  // added, with the sign changed where words are filled
+  const auto less =
+      compile([](Tensor x, Tensor c) { return x * 2 - c; });  // becomes an addition; the sign changes when kernel parameters are filled
   for (const double c : {1.5, 2.5}) CHECK(same_bits(less(xd, c).to(Device::cpu()), less(x, c)));
   CHECK_THROWS_WITH(f(xd, w.to(other), bd), Contains("a call runs on one device") && Contains("cuda:0") && Contains("cuda:1"));
   CHECK(same_bits(f(x.to(other), w, b).to(Device::cpu()), expected));
@@ -147,7 +148,7 @@ TEST_CASE("calls on a device write into what they are given", "[cuda]") {
   CHECK(same_bits(narrow_there.to(Device::cpu()), expected));
   CHECK(wide_there.to(Device::cpu()).at<float>({0, 0}) == 0);
   Array from_cpu = Array::zeros({6, 40}, f32, gpu);
-  f.into(from_cpu)(x, w, b);  // the target's device
+  f.into(from_cpu)(x, w, b);  // the destination's device
   CHECK(same_bits(from_cpu.to(Device::cpu()), expected));
   const std::int64_t allocated = f.stats().bytes_allocated;
   Array over = xd.copy();
@@ -208,9 +209,9 @@ TEST_CASE("streams of the caller: work is put there, and arrays may go from one 
       y = f(there, there, there);
       {
         const StreamScope inner(gpu, b);
-        z = f(y, there, there);  // behind what is on `a`
+        z = f(y, there, there);  // after the work on `a`
       }
-      y = Array();  // its memory may be somebody else's now, behind what read it
+      y = Array();  // its memory may be reused after the work that reads it
       const Array noise = Array::zeros({64}, f32, gpu);
     }
     CHECK(same_bits(z.to(Device::cpu()), expected));
@@ -220,7 +221,7 @@ TEST_CASE("streams of the caller: work is put there, and arrays may go from one 
     synchronize(gpu);
     const Array y = f(x.to(gpu), x, x);
     CHECK(fake_cuda().waiting() > 0);
-    REQUIRE(fake_cuda().function<int(void*)>("cuStreamSynchronize")(a) == 0);  // the caller's own way to wait
+    REQUIRE(fake_cuda().function<int(void*)>("cuStreamSynchronize")(a) == 0);  // the caller waits without onepass
     CHECK(fake_cuda().waiting() == 0);
   }
   end(a), end(b);
@@ -241,9 +242,9 @@ TEST_CASE("memory goes from stream to stream behind what still uses it", "[cuda]
     {
       const StreamScope scope(gpu, a);
       const Array copy = there.copy();
-      y = f(copy, copy, copy);  // not run yet when `copy` goes
+      y = f(copy, copy, copy);  // still pending when `copy` ends
     }
-    const Array reused = Array::zeros({1000}, f32, gpu);  // on our stream, in the memory of `copy`
+    const Array reused = Array::zeros({1000}, f32, gpu);  // on the default stream, in the memory of `copy`
     CHECK(same_bits(reused.to(Device::cpu()), Array::zeros({1000}, f32)));
     return y;
   }();
@@ -278,9 +279,9 @@ TEST_CASE("copies between devices are ordered by their streams, and nobody waits
   const std::int64_t synchronized = fake_cuda().synchronized();
   Array y = f(there, there, there);
   const std::int64_t ran = fake_cuda().launched();
-  const Array copy = y.to(other);       // behind what makes y
-  f.into(y)(y, y, y);                   // behind the copy
-  const Array z = f(copy, copy, copy);  // on the other device, behind the copy
+  const Array copy = y.to(other);       // after the work that computes y
+  f.into(y)(y, y, y);                   // after the copy
+  const Array z = f(copy, copy, copy);  // on the other device, after the copy
   CHECK(fake_cuda().launched() == ran);
   CHECK(same_bits(z.to(Device::cpu()), affine()(expected, expected, expected)));
   CHECK(same_bits(copy.to(Device::cpu()), expected));
@@ -319,12 +320,12 @@ TEST_CASE("a stream that is being captured is refused, and what was put on it be
     y = f(there, there, there);
     REQUIRE(begin(a, 1) == 0);
   }
-  CHECK_THROWS_WITH(y.to(Device::cpu()), Contains(says));  // waiting for it would make our stream a part of the graph
+  CHECK_THROWS_WITH(y.to(Device::cpu()), Contains(says));  // waiting would add the default stream to the graph
   REQUIRE(end_capture(a, &graph) == 0);
   CHECK(same_bits(y.to(Device::cpu()), expected));
   y = there = Array();
   end(a);
-  std::vector<Array> noise;  // in the memory that was used there last, too
+  std::vector<Array> noise;  // also in the memory that was used there last
   for (int i = 0; i < 5000; ++i) noise.push_back(Array::zeros({64}, f32, gpu));
   for (int i = 0; i < 5000; i += 500) CHECK(same_bits(noise[static_cast<std::size_t>(i)].to(Device::cpu()), Array::zeros({64}, f32)));
 }
@@ -340,7 +341,7 @@ TEST_CASE("programs that nobody has any more are unloaded when the device is don
   Array there;
   {
     const StreamScope scope(gpu, a);
-    there = Array::zeros({64}, f32, gpu);  // not done yet
+    there = Array::zeros({64}, f32, gpu);  // still pending
     Gpu::Turn turn(device);
     turn.uses(*first);
   }
@@ -400,15 +401,15 @@ TEST_CASE("tensors of others are used behind the stream that makes them, and our
       const Array memory = Array::zeros({64}, f32, gpu);
       synchronize(gpu);
       REQUIRE(push(context) == 0);
-      REQUIRE(upload(reinterpret_cast<unsigned long long>(memory.data()), x.data(), 256, theirs) == 0);  // done as late as may be
+      REQUIRE(upload(reinterpret_cast<unsigned long long>(memory.data()), x.data(), 256, theirs) == 0);  // runs as late as possible
       REQUIRE(pop(&context) == 0);
       const std::int64_t waiting = fake_cuda().waiting();
       const Array there = versioned ? Array::from_dlpack_versioned(memory.to_dlpack_versioned(reinterpret_cast<void*>(-1)), theirs)
                                     : Array::from_dlpack(memory.to_dlpack(reinterpret_cast<void*>(-1)), theirs);
       const Array y = f(there, there, there);
-      // Given to the other library, which reads it on its stream.
+      // Passed to the other library, which reads it on its stream.
       DLManagedTensorVersioned* const out = y.to_dlpack_versioned(theirs);
-      CHECK(fake_cuda().waiting() > waiting);  // nobody waited
+      CHECK(fake_cuda().waiting() > waiting);  // the host waited for nothing
       std::vector<float> read(64);
       REQUIRE(push(context) == 0);
       REQUIRE(download(read.data(), reinterpret_cast<unsigned long long>(y.data()), 256, theirs) == 0);
@@ -418,7 +419,7 @@ TEST_CASE("tensors of others are used behind the stream that makes them, and our
       out->deleter(out);
       CHECK(same_bits(y.to(Device::cpu()), expected));
     }
-  // The memory of a tensor that the other library gives back comes behind what its stream still reads of it.
+  // A tensor that the other library returns is reused only after the pending reads of that library's stream.
   std::vector<float> late(64);
   {
     DLManagedTensorVersioned* const out = f(x.to(gpu), x, x).to_dlpack_versioned(nullptr, true);
@@ -498,7 +499,7 @@ TEST_CASE("memory of others on a device, and DLPack both ways", "[cuda]") {
     const Array wrapped = Array::wrap_pointer(const_cast<void*>(there.data()), f32, {4, 6}, {6, 1}, false, gpu, Owner(&gone));
     CHECK(wrapped.device() == gpu);
     CHECK(same_bits(f(wrapped, 2.0, wrapped).to(Device::cpu()), affine()(x, 2.0, x)));
-    const auto* const odd = static_cast<const float*>(there.data()) + 1;  // no vector begins there
+    const auto* const odd = static_cast<const float*>(there.data()) + 1;  // not aligned for vectors
     const Array shifted = Array::wrap_pointer(const_cast<float*>(odd), f32, {20}, {1}, true, gpu);
     CHECK(same_bits(f(shifted, 2.0, 1.0).to(Device::cpu()), affine()(x.reshape({24}).slice(0, 1, 21).copy(), 2.0, 1.0)));
     CHECK(gone == 0);
@@ -557,7 +558,7 @@ TEST_CASE("lists of arrays are one kernel on a device, in and out, and numbers f
     ps.push_back(ramp({6, 40}, 0.25 + t)), gs.push_back(ramp({6, 40}, 0.5 - t));
     ps_there.push_back(ps.back().to(gpu)), gs_there.push_back(gs.back().to(gpu));
   }
-  gs_there[3] = gs[3];  // one of them is copied
+  gs_there[3] = gs[3];  // this one is copied
   const auto equal = [](const std::vector<Array>& got, const std::vector<Array>& expected) {
     bool same = got.size() == expected.size();
     for (std::size_t t = 0; same && t < got.size(); ++t) same = same_bits(got[t].to(Device::cpu()), expected[t]);
@@ -571,7 +572,7 @@ TEST_CASE("lists of arrays are one kernel on a device, in and out, and numbers f
   step.into(own)(own, gs_there, 0.5);
   CHECK(equal(own, step(ps, gs, 0.5)));
   CHECK(fake_cuda().launched() - before == 1);
-  const Array odd = ramp({241}, 0.75);  // from its second element on at no multiple of 16 bytes
+  const Array odd = ramp({241}, 0.75);  // its second element is not 16-byte aligned
   ps[7] = odd.slice(0, 1, 241).reshape({6, 40});
   ps_there[7] = odd.to(gpu).slice(0, 1, 241).reshape({6, 40});
   CHECK(equal(step(ps_there, gs_there, 0.5), step(ps, gs, 0.5)));
@@ -593,7 +594,7 @@ TEST_CASE("functions of several kernels go as one graph when the same call comes
   CHECK(device_stats(gpu).graph_launches >= 4);
   const std::int64_t again = fake_cuda().graphs();
   Array p2 = Array::empty({9, 33}, f32, gpu);
-  f.into(p2, s)(x);  // elsewhere: launched as ever
+  f.into(p2, s)(x);  // other memory: launched as usual
   CHECK(fake_cuda().graphs() == again);
   CHECK(same_bits(p2.to(Device::cpu()), q));
 }
@@ -612,7 +613,7 @@ TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the
   check(x, 2.0);
   CHECK(f.stats().specialized == 1);
   check(x, 2.0);
-  check(x, 3.0);  // a number of the call stays one
+  check(x, 3.0);  // a number stays a kernel parameter
   for (int i = 0; i < 4; ++i) check(y, 2.0);
   CHECK(f.stats().specialized == 1);  // the depth
   CHECK(f.stats().hot_shapes == 1);
@@ -628,18 +629,19 @@ TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the
 
 TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic ones, and dropped where they are slower", "[cuda]") {
   fake_cuda();
-  runtime::background::wait();  // what other tests left to do
+  runtime::background::wait();  // jobs of earlier tests
   Options options;
   options.specialization = {.depth = 1, .after_calls = 2, .in_background = false};
   for (const bool faster : {true, false}) {
     const auto f = compile([](Tensor x) { return std::tuple{softmax(x, -1), sum(x, 0)}; }, options);
-    const Array x = ramp({11, faster ? 35 : 36}, 0.25), there = x.to(gpu);  // no other test's, whose kernels would be there
+    const Array x = ramp({11, faster ? 35 : 36}, 0.25),
+                there = x.to(gpu);  // a shape that no other test uses, so its kernels are not cached
     const auto expected = softmax_of_sum()(x);
     const auto call = [&] {
       const auto [p, s] = f(there);
       return same_bits(p.to(Device::cpu()), std::get<0>(expected)) && same_bits(s.to(Device::cpu()), std::get<1>(expected));
     };
-    fake_cuda().elapsed(0.5f, faster ? 0.25f : 0.75f);  // the generic kernels, the others
+    fake_cuda().elapsed(0.5f, faster ? 0.25f : 0.75f);  // of the generic and the specialized kernels
     CHECK((call() && call()));
     CHECK(f.stats().specialized == 2);
     const std::int64_t live = fake_cuda().live(), graphs = fake_cuda().graphs();
@@ -651,9 +653,9 @@ TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic
     CHECK(equal);
     CHECK_THAT(f.explain(), Contains(faster ? "specialised for these lengths" : "slower: dropped"));
     CHECK(f.stats().dropped == (faster ? 0 : 1));
-    CHECK(fake_cuda().graphs() > graphs);  // of what was chosen
+    CHECK(fake_cuda().graphs() > graphs);  // of the chosen kernels
   }
-  // Calls that nobody waits for: few trials at a time, and none is lost.
+  // Calls without waiting: only a few trials are pending at a time, and none is lost.
   const auto f = compile([](Tensor x) { return x * 3 + 1; }, options);
   const Array there = ramp({50}, 0.25).to(gpu);
   Array last = f(there);
@@ -661,7 +663,7 @@ TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic
   for (int i = 0; i < 40; ++i) last = f(there);
   CHECK(fake_cuda().live() - live <= 16);
   CHECK_THAT(f.explain(), Contains("are being tried"));
-  for (int n = 0; n < 20; ++n) {  // whichever call of the driver fails, a trial more or less does not matter
+  for (int n = 0; n < 20; ++n) {  // whichever driver call fails, lost trials are repeated
     fake_cuda().fail(n, 719);
     try {
       f(there).to(Device::cpu());
@@ -679,7 +681,7 @@ TEST_CASE("nothing on a device is left behind", "[cuda]") {
     const Array x = ramp({9, 33}, 0.25).to(gpu);
     for (int i = 0; i < 4; ++i) f(x);
   }
-  runtime::background::wait();  // the specialised kernels are brought to the device
+  runtime::background::wait();  // the specialized kernels are loaded to the device
   synchronize(gpu);
   CHECK(device_stats(gpu).in_use == 0);
   trim_memory(gpu), trim_memory(other);

@@ -1,5 +1,5 @@
-// What a call on a device does on the CPU's side, over a driver that is none (fake_cuda): how often it calls the driver and takes memory when it
-// is warm, and whether it waits.
+// Host work of a call on a device, with the fake driver (fake_cuda): the number of driver calls and allocations of a warm call, and whether
+// it waits.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 #include "replaced_new.h"
 #include "runtime/background.h"
 
-// Of this thread; what stands for the driver has an allocator of its own.
+// Allocations of this thread; the fake driver has its own allocator.
 namespace {
 thread_local constinit std::int64_t allocations = 0;
 }  // namespace
@@ -30,15 +30,15 @@ const Device gpu = Device::cuda(0);
 
 Options settled() {
   Options options;
-  options.check_recording = false;   // the default of debug builds records at each call
-  options.specialization.depth = 0;  // trials make events
+  options.check_recording = false;   // debug builds record at each call by default
+  options.specialization.depth = 0;  // trials create events
   return options;
 }
 
 struct Did {
   std::int64_t driver_calls, allocations;
 };
-// What the tenth call does.
+// Returns the counts of the tenth call.
 template <class F> Did warm(F&& call) {
   for (int i = 0; i < 9; ++i) call();
   const std::int64_t calls = fake_cuda().calls(), before = allocations;
@@ -76,7 +76,7 @@ TEST_CASE("a warm call on a device enters, launches, leaves, and takes no memory
   const auto [q, r] = several(rows);
   CHECK((same_bits(p.to(Device::cpu()), q) && same_bits(s.to(Device::cpu()), r)));
 
-  // One kernel in several launches: few long rows are shared by the device.
+  // One kernel in several launches: few long rows are split over the device.
   const auto total = compile([](Tensor x) { return sum(x * x); }, settled());
   const Array many = ramp({200'000}, 0.001), many_there = many.to(gpu);
   Array t = Array::empty({}, f32, gpu);
@@ -89,8 +89,8 @@ TEST_CASE("a fresh result on a device is memory of the pool", "[cuda]") {
   const Array x = ramp({64}, 0.25).to(gpu);
   const auto f = compile([](Tensor x) { return x * 2.0; }, settled());
   const Did did = warm([&] { f(x); });
-  CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the memory's turn has nothing to launch
-  if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array's own, and the list of results
+  CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the memory's turn launches nothing
+  if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array and the list of results
 }
 
 TEST_CASE("a call on another device is planned again, and its record says so", "[cuda]") {
@@ -110,7 +110,7 @@ TEST_CASE("kernel times of a device are kept while profiling is on", "[cuda]") {
   const auto several = compile([](Tensor x) { return sum(softmax(x, 0), 0) * sum(x); }, settled());
   const Array x = ramp({70, 96}, 0.001), there = x.to(gpu), expected = several(x);
   Array y = Array::empty({96}, f32, gpu);
-  for (int i = 0; i < 3; ++i) several.into(y)(there);  // the third one is a graph
+  for (int i = 0; i < 3; ++i) several.into(y)(there);  // the third call is a graph launch
   const std::int64_t live = fake_cuda().live(), graphs = device_stats(gpu).graph_launches;
   CHECK(graphs > 0);
   ExecutionRecord record = several.last_execution();
@@ -124,7 +124,7 @@ TEST_CASE("kernel times of a device are kept while profiling is on", "[cuda]") {
 
   set_profiling(true);
   clear_profile();
-  fake_cuda().elapsed(0.5F, 2.0F);  // milliseconds between the events of the one kernel, and of the other
+  fake_cuda().elapsed(0.5F, 2.0F);  // milliseconds between the events of each kernel
   for (int i = 0; i < 3; ++i) several.into(y)(there);
   CHECK(device_stats(gpu).graph_launches == graphs);
   set_profiling(false);
@@ -136,13 +136,13 @@ TEST_CASE("kernel times of a device are kept while profiling is on", "[cuda]") {
     CHECK(record.kernels[k].times.mean_ns == (k == 0 ? 5e5 : 2e6));
     CHECK(record.kernels[k].gigabytes_per_second() > 0);
   }
-  CHECK(record.copy_gigabytes_per_second == 0);  // it is of the cpu
-  CHECK(fake_cuda().live() == live);             // the events are gone
+  CHECK(record.copy_gigabytes_per_second == 0);  // it is a measure of the CPU
+  CHECK(fake_cuda().live() == live);             // the events are destroyed
   CHECK(same_bits(y.to(Device::cpu()), expected));
   const std::vector<CallRecord> calls = recent_calls(10);
   CHECK((calls.size() == 3 && calls[0].kernel_ms.empty()));
 
-  // Nobody waits for times: calls that the device has not come to are timed as far as there is room for their events.
+  // Profiled calls do not wait: pending calls are timed while there is room for their events.
   set_profiling(true);
   for (int i = 0; i < 100; ++i) several.into(y)(there);
   set_profiling(false);
@@ -189,7 +189,7 @@ TEST_CASE("copies that nobody waits for take pinned memory to a limit, and then 
   for (int i = 0; i < 40; ++i) {  // each fills most of a part
     Array w = ramp({700'000}, i);
     results.push_back(f(there, w));
-    narrow_results.push_back(f(narrow_there, ramp({64}, i)));  // behind it in the same part
+    narrow_results.push_back(f(narrow_there, ramp({64}, i)));  // after it, in the same part
     w.span<float>()[0] = -1;
   }
   CHECK(fake_cuda().pinned() <= std::int64_t{64} << 20);

@@ -1,5 +1,5 @@
-// The runtime of devices over a driver and a compiler that are none (fake_cuda): results, copies, memory, and each call of the driver
-// failing in turn.
+// The runtime of devices with a fake driver and a fake compiler (fake_cuda): results, copies, memory, and failures of each driver call in
+// turn.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -125,7 +125,7 @@ TEST_CASE("device: each call of the driver that fails is one sentence, and nothi
           const bool reached = always ? false : fake().failed();
           fake().works();
           CHECK(c.difference(results) == "");
-          if (!reached) break;  // the call needed fewer
+          if (!reached) break;  // the run makes fewer driver calls
         } catch (const Error& error) { said = error.what(); }
         fake().works();
         if (!said.empty()) {
@@ -173,7 +173,7 @@ TEST_CASE("device: memory that is not there is a MemoryError with its size; what
   fake().limit(50000);
   CHECK(small.difference(small.run()) == "");
   CHECK(fake().held() > 0);
-  CHECK(large.difference(large.run()) == "");  // the pool's blocks are too small, and in the way
+  CHECK(large.difference(large.run()) == "");  // the pool's blocks are too small and use up the limit
   fake().limit(30000);
   Gpu::get().trim();
   CHECK_THROWS_AS(large.run(), MemoryError);

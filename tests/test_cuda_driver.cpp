@@ -1,5 +1,5 @@
-// The table of the driver's functions (runtime/cuda/driver.h) against NVIDIA's own header, where a toolkit is: a wrong type or number would be found
-// by nobody else without a device, since the driver of the tests is made from the same table.
+// Compares the table of driver functions (runtime/cuda/driver.h) with NVIDIA's header, if a toolkit is installed. Without a device, no
+// other test finds a wrong type or number, since the fake driver uses the same table.
 #include <catch2/catch.hpp>
 
 #include <iostream>
@@ -9,14 +9,14 @@
 #include "runtime/cuda/driver.h"
 
 #if __has_include(<cuda.h>)
-#define __CUDA_API_VERSION_INTERNAL  // the functions by the names that the library has, without macros
+#define __CUDA_API_VERSION_INTERNAL  // declares functions by their library names, without macros
 #include <cuda.h>
 
 using namespace onepass::runtime::cuda;
 
 namespace {
 
-// What is passed is passed the same way: pointers as pointers, numbers as numbers of the same size.
+// True if both types are passed alike: both pointers, or integers of the same size.
 template <class A, class B> constexpr bool alike =
     sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B> && !std::is_floating_point_v<A> && !std::is_floating_point_v<B>;
 template <class F, class G> constexpr bool called_alike = false;

@@ -1,4 +1,4 @@
-// CUDA text, run on the CPU (cuda_emulation.h): equal to the reference to the bit, which the CPU's kernels are too (test_emit.cpp).
+// CUDA text, run on the CPU (cuda_emulation.h): equal to the reference bit for bit, like the CPU's kernels (test_emit.cpp).
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 class Suite {
  public:
   explicit Suite(const CudaEmulation::Options& options = {}) : options_(options) {}
-  // Each graph in the forms that differ: generic and specialised, fused and not.
+  // Adds the graph in each form: generic and specialized, fused and unfused.
   void add(const ir::Graph& graph, Arguments&& arguments, const std::string& name, bool one_form = false) {
     struct Form {
       bool specialised, unfused;
@@ -42,7 +42,7 @@ class Suite {
     for (std::uint64_t seed = 1; seed <= 2; ++seed) add(graph, random_arguments(graph, seed, strided), text);
   }
   void check() {
-    // Minutes for all that is tested here; without that test_cuda_nvrtc has a choice.
+    // Compiling all of this text with NVRTC takes minutes, so only full runs do it. test_cuda_nvrtc always compiles a selection.
     if (is_full_run() && !kIsSanitized && nvrtc()) compile_for_all(emulation_.text());
     emulation_.compile();
     unsigned seed = 1;
@@ -117,7 +117,7 @@ TEST_CASE("cuda: every operator on every type that it takes", "[cuda]") {
       for (int r = 0; converts && r < kDTypeCount; ++r)
         if (info.types == ir::TypeRule::Convert || size_of(static_cast<DType>(r)) == size_of(from))
           results.push_back(static_cast<DType>(r));
-      if (info.traits & ir::kPartial) continue;  // of some operands unspecified: what is made of them is tested
+      if (info.traits & ir::kPartial) continue;  // unspecified for some operands; their expansions are tested
       for (const DType to : results) {
         std::string text, list;
         for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -146,7 +146,7 @@ TEST_CASE("cuda: softmax in rows of every length, and along columns", "[cuda]") 
       "%0 = input x : f32[N, 9]\n%1 = reduce_sum %0 {0} : f32[9]\n%2 = reshape %1 : f32[1, 9]\n%3 = broadcast %2 : f32[N, 9]\n"
       "%4 = div %0, %3 : f32[N, 9]\n%5 = reduce_sum %4 {0} : f32[9]\nreturn y = %4, s = %5";
   for (const char* n : {"1", "7", "8", "256", "257", "600", "1100"}) suite.add(replaced(columns, "N", n));
-  // what varies along a loop of the row, and not along its last, is not held with the row
+  // a value that varies along an outer loop of the row, but not along the last, is not cached with the row
   const ir::Graph two = optimised("y = x*w; z = y - max(y, axis=[1, 2], keepdims=true)", {{"x", {3, 5, 8}}, {"w", {3, 5, 1}}});
   suite.add(two, random_arguments(two, 3), "rows of two loops");
   suite.check();
@@ -194,13 +194,13 @@ TEST_CASE("cuda: scans of every kind, along the last axis and others, whole and 
     const ir::Graph graph = optimised(formula, {{"x", {30000}}});
     suite.add(graph, random_arguments(graph, 5), formula);
   }
-  const ir::Graph columns = optimised("y = cumsum(x, axis=0)", {{"x", {9000, 3}}});  // more than a block of the order
+  const ir::Graph columns = optimised("y = cumsum(x, axis=0)", {{"x", {9000, 3}}});  // more than one block of the summation order
   suite.add(columns, random_arguments(columns, 5), "columns");
   suite.check();
 }
 
 namespace {
-// The argument `n`, whose elements are made indices.
+// Returns the elements of argument `n`, which the formula casts to indices.
 float* numbers_of(const ir::Graph& graph, const Arguments& arguments) {
   const auto n = std::ranges::find(graph.inputs, "n", &ir::Input::name);
   return static_cast<float*>(const_cast<void*>(arguments.views[static_cast<std::size_t>(n - graph.inputs.begin())].data));
@@ -222,7 +222,7 @@ TEST_CASE("cuda: places that data say: reads, additions, and bad ones", "[cuda]"
                            {"y = sum(take(x, i, axis=0), axis=0)", {20, 64}, {300}, {}}}) {
     std::vector<std::pair<std::string, compiler::Shape>> inputs{{"x", p.x}, {"n", p.i}};
     if (!p.u.empty()) inputs.push_back({"u", p.u});
-    // indices out of numbers, negative ones too
+    // indices are computed from numbers, some negative
     const std::string formula = "i = cast(n, i32); " + std::string(p.formula);
     const ir::Graph graph = optimised(formula.c_str(), inputs);
     Arguments arguments = random_arguments(graph, 3);
@@ -338,7 +338,7 @@ TEST_CASE("cuda: rows and columns in one pass", "[cuda]") {
       "a = any(x > 0, axis=-1); c = all(x > -1, axis=0); n = count_nonzero(x, axis=0)",
   };
   using Shape = compiler::Shape;
-  for (const int processors : {1, 2, 200}) {  // of the last, all rows are too few
+  for (const int processors : {1, 2, 200}) {  // for the last, all cases have too few rows
     CudaEmulation::Options options;
     options.target = {80, processors, 48 << 10, 512, 163 << 10};
     Suite suite(options);
@@ -356,7 +356,7 @@ TEST_CASE("cuda: rows and columns in one pass", "[cuda]") {
           suite.add(graph, random_arguments(graph, 3), formula, type != f32);
         }
       }
-    // the row's loops do not join
+    // the row's loops cannot be joined
     for (const char* formula :
          {"r = sum(x*w, axis=[1, 2]); c = sum(x*w, axis=0)", "r = sum(x*w, axis=[2, 3]); c = sum(x*w, axis=[0, 1])"}) {
       const bool four = std::string_view(formula).find("2, 3") != std::string_view::npos;
@@ -365,7 +365,7 @@ TEST_CASE("cuda: rows and columns in one pass", "[cuda]") {
       suite.add(graph, random_arguments(graph, 3), formula);
     }
     suite.check();
-    std::set<bool> by_eight;  // what is left of columns: sums of eight rows, or of blocks of them
+    std::set<bool> by_eight;  // partial sums of columns are over eight rows, or over blocks of eight rows
     for (std::size_t i = 0; i < suite.size(); ++i)
       for (const CudaEmulation::KernelView& kernel : suite.kernels(i))
         if (kernel.schedule->form == compiler::cuda::Form::RowsAndColumns) by_eight.insert(kernel.schedule->by_eight);
@@ -377,7 +377,7 @@ namespace {
 void random_graphs(int count, const std::function<RandomGraphOptions(std::uint64_t)>& options_of) {
   const char* from = std::getenv("ONEPASS_TEST_SEED");
   const std::uint64_t first = from ? std::strtoull(from, nullptr, 10) : 1;
-  constexpr std::uint64_t kTogether = 25;  // one compile for each so many
+  constexpr std::uint64_t kTogether = 25;  // graphs in one compilation
   const std::uint64_t end = first + static_cast<std::uint64_t>(count);
   for (std::uint64_t seed = first; seed < end; seed += kTogether) {
     Suite suite;
@@ -396,7 +396,7 @@ TEST_CASE("cuda: random graphs", "[cuda][random]") {
     options.nodes = 4 + static_cast<int>(seed % 24);
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;
     options.zero_sizes = seed % 2 == 0;
-    if (options.zero_sizes) options.allow = [](ir::Op op) { return !ir::is_contraction(op); };  // of nothing it is a constant
+    if (options.zero_sizes) options.allow = [](ir::Op op) { return !ir::is_contraction(op); };  // contractions over nothing are constants
     return options;
   });
 }
@@ -446,7 +446,7 @@ TEST_CASE("cuda: programs of the peers' list, equal, and each large array once i
     CHECK(counts.kernels == 1);
     for (const CudaEmulation::Array& array : counts.arrays) {
       INFO(array.name);
-      if (array.name == "partial results") {  // two columns' sums of each eight rows, left and read once, and of a block of them
+      if (array.name == "partial results") {  // two column sums for each eight rows, written and read once, and block sums
         CHECK(array.loaded + array.stored == large / 2 + 4 * large / program.small.at('n'));
         CHECK(array.vectors == array.accesses);
         continue;

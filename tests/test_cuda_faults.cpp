@@ -1,5 +1,5 @@
-// Each call of the driver that opening a device and using it takes fails in turn (fake_cuda): one sentence, nothing is lost, the CPU goes on, and
-// the next call on the device works.
+// Each driver call that opening or using a device makes fails in turn (fake_cuda). The error is one sentence, nothing leaks, CPU calls
+// still work, and the next call on the device works.
 #include <catch2/catch.hpp>
 
 #include <string>
@@ -20,7 +20,7 @@ const Device gpu = Device::cuda(0), other = Device::cuda(1);
 
 constexpr int kInvalid = 1, kOutOfMemory = 2, kLost = 719;
 
-// The error's text, or nothing where there was none.
+// Returns the error message, or an empty string without an error.
 template <class F> std::string error_of(F&& call) {
   try {
     call();
@@ -49,7 +49,7 @@ Options after_calls(int calls) {
   return options;
 }
 
-// What programs do with a device. Functions are made anew, their kernels are loaded already.
+// Typical uses of a device. Functions are compiled anew, but their kernels are already loaded.
 struct Uses {
   Array x = ramp({6, 40}, 0.25), w = ramp({40}, 0.5), indices = Array::from({3, -1, 0, 5}, {4});
   std::vector<Array> expected = results(Device::cpu(), nullptr);
@@ -60,12 +60,12 @@ struct Uses {
     const auto taken = compile([](Tensor x, Tensor i) { return take(x, i, 0); });
     std::vector<Array> out;
     const Array there = x.to(device);
-    for (int i = 0; i < 4; ++i) out.push_back(affine(there, w));  // an upload; tried in turn
+    for (int i = 0; i < 4; ++i) out.push_back(affine(there, w));  // an upload, and trials of specialized kernels
     out.push_back(affine(there.transpose().copy().transpose(), w));
     Array p = Array::zeros({6, 40}, f32, device), s = Array::zeros({40}, f32, device);
     for (int i = 0; i < 3; ++i) several.into(p, s)(there);  // a graph
     out.push_back(p), out.push_back(s);
-    out.push_back(taken(there, indices));  // waits
+    out.push_back(taken(there, indices));  // waits for the device
     Array host = Array::zeros({6, 40}, f32), wide = Array::zeros({6, 80}, f32, device), narrow = wide.slice(1, 0, 80, 2);
     affine.into(host)(there, w);
     affine.into(narrow)(there, w);
@@ -109,7 +109,7 @@ TEST_CASE("opening a device: a call of the driver that fails leaves nothing open
       }
       ++failures;
       check_sentence(said);
-      const int opened = fake_cuda().retained() - retained;  // then the wait failed
+      const int opened = fake_cuda().retained() - retained;  // if it was opened, the wait failed
       CHECK((opened == 0 || opened == 1));
       CHECK(fake_cuda().streams() - streams == 2 * opened);
     }
@@ -124,7 +124,7 @@ TEST_CASE("using devices: whatever call of the driver fails is one sentence, and
   const Uses uses;
   synchronize(gpu), synchronize(other);
   void* const stream = stream_of_ours();
-  for (int i = 0; i < 2; ++i) REQUIRE(uses.same(uses.results(gpu, stream)));  // programs are loaded, pools have what they need
+  for (int i = 0; i < 2; ++i) REQUIRE(uses.same(uses.results(gpu, stream)));  // loads programs and fills the pools
   REQUIRE(fake_cuda().graphs() > 0);
   const std::int64_t in_use = device_stats(gpu).in_use;
   REQUIRE(in_use == 0);
@@ -141,14 +141,14 @@ TEST_CASE("using devices: whatever call of the driver fails is one sentence, and
       fake_cuda().works();
       CHECK(cpu_goes_on);
       if (!said.empty()) check_sentence(said), ++failures;
-      else CHECK(uses.same(got));  // what failed gave something back, or was tried again
+      else CHECK(uses.same(got));  // the runtime freed memory or retried
       got.clear();
       CHECK(fake_cuda().entered() == 0);
       CHECK(device_stats(gpu).in_use == in_use);
       CHECK(device_stats(other).in_use == 0);
       CHECK(device_stats(gpu).held + device_stats(other).held == fake_cuda().held());
       if (!reached) break;
-      CHECK(uses.same(uses.results(gpu, stream)));  // as before the next
+      CHECK(uses.same(uses.results(gpu, stream)));  // the state is restored for the next round
     }
   CHECK(failures > (kIsSanitized ? 20 : 150));
   CHECK(uses.same(uses.results(gpu, stream)));

@@ -1,5 +1,5 @@
-// CUDA text through NVIDIA's compiler, for four generations of devices; what it says of registers, and the widths of loads and stores in what
-// it makes. No device is needed. Skipped aloud where there is no NVRTC.
+// Compiles CUDA text with NVIDIA's compiler for four generations of devices, and checks its register counts and the widths of loads and
+// stores. Needs no device. Without NVRTC the tests are skipped with a message.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using runtime::cuda::Nvrtc;
 
 namespace {
 
-// All operators that take this type alone, as outputs of one kernel; with a second operand that all elements share, if asked.
+// Returns a graph with all operators that take only this type, as outputs of one kernel. If `shared`, the second operand has one element.
 ir::Graph every_operator(DType dtype, bool shared = false) {
   std::string text, outputs;
   const std::string type = std::string(name_of(dtype)) + "[64]";
@@ -52,7 +52,7 @@ ir::Graph every_operator(DType dtype, bool shared = false) {
   return ir::parse_graph(text + "return " + outputs);
 }
 
-std::set<std::string> accesses_of(const std::string& ptx, const std::string& kernel) {  // `ld.global.v4.f32`, …
+std::set<std::string> accesses_of(const std::string& ptx, const std::string& kernel) {  // returns `ld.global.v4.f32`, …
   const std::size_t begin = ptx.find(".entry " + kernel + "(");
   REQUIRE(begin != std::string::npos);
   const std::string body = ptx.substr(begin, ptx.find("\n}", begin) - begin);
@@ -68,7 +68,7 @@ TEST_CASE("nvrtc: every operator on every type compiles for four generations of 
   if (!nvrtc()) return;
   for (int t = 0; t < kDTypeCount; ++t) {
     INFO(name_of(static_cast<DType>(t)));
-    // A shift or division of integers by what all elements share once kept the compiler busy for good. Elementary functions take it seconds.
+    // An integer shift or division by a shared element once made the compiler hang. Elementary functions take it seconds.
     for (const bool shared : {false, true}) {
       if (shared && is_float(static_cast<DType>(t)) && !test::is_full_run()) continue;
       const ir::Graph graph = every_operator(static_cast<DType>(t), shared);
@@ -112,7 +112,7 @@ TEST_CASE("nvrtc: reads through the tables of lists compile for four generations
   CudaEmulation emulation;
   for (const ListProgram& program : cuda_list_programs()) emulation.add(program.graph, random_arguments(program.graph, 1).views);
   compile_for_all(emulation.text());
-  // What is found by its number among the arguments is not copied to memory of the thread first.
+  // Arrays indexed in the kernel's arguments are not first copied to local memory.
   const std::string ptx = nvrtc()->compile(emulation.text(), 90, true).ptx;
   for (std::size_t i = 0; i < cuda_list_programs().size(); ++i)
     for (const CudaEmulation::KernelView& kernel : emulation.kernels(i))
@@ -130,7 +130,7 @@ TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large 
     options.target = {90, 132, 48 << 10, 2048, 227 << 10};
     for (const CudaProgram& program : programs) {
       const ir::Graph graph = graph_of(program, program.large);
-      std::vector<ir::ArrayView> views;  // nothing is read: shapes and strides alone decide
+      std::vector<ir::ArrayView> views;  // no element is read: only shapes and strides matter
       for (const ir::Input& input : graph.inputs) {
         const ir::List shape = graph.list(input.shape);
         views.push_back({input.dtype, nullptr, {shape.begin(), shape.end()}});
@@ -151,7 +151,7 @@ TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large 
         CHECK((*it)[3] == "0");
       }
       CHECK(kernels > 10);
-      if (!specialised) continue;  // generic kernels have the paths of tails too
+      if (!specialised) continue;  // generic kernels also have paths for tails
       for (std::size_t i = 0; i < programs.size(); ++i) {
         if (!programs[i].minimal) continue;
         INFO(programs[i].name << "\n" << emulation.log(i));
@@ -160,8 +160,7 @@ TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large 
           const bool all_vectors = kernel.schedule->vectors.size() == kernel.nest->accesses.size();
           const std::string type = programs[i].dtype == f64 ? "v2.f64" : "v4.f32", single = programs[i].dtype == f64 ? ".f64" : ".f32";
           const std::set<std::string> accesses = accesses_of(compiled.ptx, kernel.name);
-          if (kernel.schedule->form ==
-              compiler::cuda::Form::Block) {  // whose blocks' sums are single numbers, joined in memory of the thread
+          if (kernel.schedule->form == compiler::cuda::Form::Block) {  // block sums are scalars, joined in local memory
             CHECK(accesses.contains("ld.global.v4.f32"));
             CHECK(accesses.contains("st.global.v4.f32"));
             continue;
@@ -185,10 +184,10 @@ TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large 
 
 namespace {
 
-// What NVIDIA's occupancy rules ask of a generation.
+// Limits of a generation by NVIDIA's occupancy rules.
 struct Processor {
   int sm, processors, threads, blocks, shared, most_shared,
-      reserved;  // the last three in KiB: of a processor, a block, for each block beside its own
+      reserved;  // the last three in KiB: per processor, per block, reserved for each block
 };
 constexpr Processor kProcessors[] = {{75, 40, 1024, 16, 64, 64, 0}, {89, 58, 1536, 24, 100, 99, 1}, {90, 132, 2048, 32, 228, 227, 1}};
 
@@ -199,7 +198,7 @@ int resident_blocks(const Processor& p, int threads, int registers, std::int64_t
 }
 
 struct Moves {
-  int loads = 0, bytes = 0, instructions = 0;  // of the straight piece of a kernel with most bytes loaded
+  int loads = 0, bytes = 0, instructions = 0;  // of the straight-line part of a kernel with most bytes loaded
 };
 Moves moves_of(const std::string& ptx, const std::string& kernel) {
   const std::size_t begin = ptx.find(".entry " + kernel + "(");
@@ -266,7 +265,7 @@ TEST_CASE("nvrtc: occupancy, blocks and bytes under way of the schedules, by the
                     static_cast<long long>(shared), occupancy, static_cast<double>(kernel.blocks) / p.processors, moves.loads,
                     of_processor * threads * moves.bytes / 1024, static_cast<double>(moves.instructions) / std::max(moves.bytes, 1));
         CHECK(static_cast<double>(kernel.blocks) / p.processors >= 2);
-        // Not met for 7.5: what stands for max.NaN there keeps the compiler from unrolling the loops of a maximum.
+        // Not met for 7.5: its replacement of max.NaN keeps the compiler from unrolling the loops of a maximum.
         const std::string_view name = programs[i].name;
         if (p.sm >= 80 || (name != "softmax" && name != "one sum")) CHECK(moves.loads >= (name == "transposed" ? 4 : 8));
         CHECK(moves.bytes / moves.loads == 16);

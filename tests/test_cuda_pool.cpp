@@ -1,4 +1,4 @@
-// Blocks of device memory: split, joined, ordered by who used them last (runtime/cuda/pool.h); no device and no driver.
+// Blocks of device memory: splitting, joining, and order by their last users (runtime/cuda/pool.h). Needs no device or driver.
 #include <catch2/catch.hpp>
 
 #include <bitset>
@@ -17,8 +17,8 @@ TEST_CASE("pool: blocks of every size never overlap, what is free is joined, and
   std::map<std::uint64_t, std::uint64_t> segments;  // address, end
   std::map<std::uint64_t, Memory::Block*> used;     // by address
   constexpr int kRounds = 20'000;
-  std::map<std::uint64_t, int> round_of;        // in which a step of 512 bytes was used last
-  std::vector<std::bitset<kRounds>> behind(4);  // of each user: rounds that it comes behind
+  std::map<std::uint64_t, int> round_of;        // round of the last use of each 512-byte step
+  std::vector<std::bitset<kRounds>> behind(4);  // for each user: rounds that it is ordered after
   std::int64_t taken_from_segments = 0;
   const auto forget = [&](std::uint64_t address, std::size_t bytes) {
     if (segments.at(address) != address + bytes) FAIL("a part of a segment is given back");
@@ -66,7 +66,7 @@ TEST_CASE("pool: blocks of every size never overlap, what is free is joined, and
   }
   CHECK(taken_from_segments > 2000);
   for (const auto& [address, block] : used) pool.put_back(block);
-  pool.trim(forget);  // each whole again
+  pool.trim(forget);  // segments must be whole again
   CHECK(segments.empty());
 }
 

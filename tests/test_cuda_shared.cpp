@@ -1,5 +1,5 @@
-// Shared memory on a device whose blocks may have 64 KiB of it, as a T4's: what is kept of rows, and what the text declares beside it, over a driver
-// that is none and counts both (fake_cuda).
+// Shared memory on a device whose blocks have at most 64 KiB, like a T4's. The fake driver (fake_cuda) counts the memory for cached rows
+// and the variables that the text declares.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -27,6 +27,6 @@ TEST_CASE("device: kept rows and declared variables together fit the shared memo
     const Arguments arguments = random_arguments(graph, 5);
     CHECK(difference_from_reference(graph, arguments, call_on_device(Gpu::get(), graph, arrays_of(arguments))) == "");
   }
-  CHECK(fake_cuda(1).most_shared() > 40 << 10);  // rows are kept
+  CHECK(fake_cuda(1).most_shared() > 40 << 10);  // rows are cached
   CHECK(fake_cuda(1).most_shared() <= 48 << 10);
 }

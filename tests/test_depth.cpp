@@ -1,5 +1,5 @@
-// Long chains: no pass recurses over the graph. Each runs on a chain of 200,000 nodes in a thread with 256 KiB of stack, of which a
-// recursion would need many times as much.
+// Long chains: no pass recurses over the graph. Each pass runs on a chain of 200,000 nodes in a thread with 256 KiB of stack. A recursion
+// would need far more.
 #include <catch2/catch.hpp>
 
 #include <pthread.h>
@@ -34,13 +34,13 @@ using namespace onepass::compiler;
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kStack = 2048 << 10;  // its frames are several times as large
+constexpr std::size_t kStack = 2048 << 10;  // sanitized frames are several times as large
 #else
 constexpr std::size_t kStack = 256 << 10;
 #endif
 constexpr int kLong = 200'000;
 
-// Runs f in a thread with little stack; rethrows.
+// Runs f in a thread with a small stack and rethrows its exception.
 void with_little_stack(const std::function<void()>& f) {
   struct Run {
     const std::function<void()>& f;
@@ -63,7 +63,7 @@ void with_little_stack(const std::function<void()>& f) {
   if (run.error) std::rethrow_exception(run.error);
 }
 
-// Step t of a chain. Operators take turns, so that none undoes the one before it.
+// Returns step t of a chain. Operators alternate, so that none undoes the previous one.
 Value step(Recorder& r, Value x, Value w, int t) {
   switch (t % 4) {
     case 0: return r.mul(x, w);
@@ -84,7 +84,7 @@ ir::Graph chain(const Shape& shape, int length, bool with_gradient) {
   return ir::prune(r.graph);
 }
 
-// Views that no rule joins: each turns round what the one before it made of another shape.
+// Returns a chain of views that no rule joins: each transposes a reshaped result of the previous one.
 ir::Graph chain_of_views(int length) {
   Recorder r;
   r.limits.max_nodes = 1 << 24;

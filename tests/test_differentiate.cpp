@@ -1,5 +1,5 @@
-// differentiate: every operator against central differences, three times nested; the special points of docs/language.md, "Derivatives";
-// the order in which cotangents are added.
+// differentiate: compares every operator with central differences, nested three times. Also checks the special points of docs/language.md,
+// "Derivatives", and the order in which cotangents are added.
 #include "compiler/differentiate.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ Expr view(Op op, Expr x, const Shape& shape, const Shape& attributes = {}) {
   return {x.graph(), x.graph().add(op, x.dtype(), x.graph().intern(shape), {x.id()}, attributes)};
 }
 
-/// What differentiate makes of one value with one cotangent.
+/// Returns the derivatives of one value with one cotangent.
 std::vector<Expr> vjp(Expr y, Expr g, std::initializer_list<Expr> xs) {
   std::vector<NodeId> ids;
   for (Expr x : xs) ids.push_back(x.id());
@@ -45,7 +45,7 @@ std::vector<Expr> vjp(Expr y, Expr g, std::initializer_list<Expr> xs) {
   return result;
 }
 
-/// The values of these f64 nodes, where inputs have these values.
+/// Evaluates f64 nodes for the given values of the inputs.
 std::vector<Values> values_of(const Graph& graph, const std::vector<NodeId>& nodes, const std::vector<Values>& inputs) {
   Graph copy = graph;
   copy.outputs = nodes;
@@ -67,7 +67,7 @@ std::vector<Values> values_of(const Graph& graph, const std::vector<NodeId>& nod
   return result;
 }
 
-/// A graph of f64 inputs with values, whose derivatives are compared with central differences.
+/// Graph of f64 inputs with values, whose derivatives are compared with central differences.
 struct Numeric {
   explicit Numeric(std::uint64_t seed) : random(seed) {}
 
@@ -83,7 +83,7 @@ struct Numeric {
     return input(shape, std::move(values));
   }
 
-  /// The vjp of ys at xs against differences; then its own, with respect to the cotangents as well, `order` deep.
+  /// Checks the vjp of ys at xs against differences. For order > 1, checks derivatives of the vjp too, also with respect to the cotangents.
   void check(const std::vector<NodeId>& ys, const std::vector<NodeId>& xs, int order) {
     std::vector<NodeId> cotangents, xs_and_cotangents = xs;
     for (NodeId y : ys) {
@@ -126,12 +126,12 @@ struct Numeric {
 
 bool is_plain_float_operator(Op op) {
   const TypeRule types = info(op).types;
-  // What only expansions use has no derivative: an operator that is expanded has its own.
+  // Operators that only expansions use have no derivative, since the expanded operator has one.
   return is_elementwise(op) && op != Op::StopGradient && op != Op::LogDomain && !(info(op).traits & kPartial) &&
          (types == TypeRule::Number || types == TypeRule::Float || types == TypeRule::Any);
 }
 
-/// d op / d operand at scalars, as the gradient column gives it.
+/// Returns d op / d operand at scalars, as given by the gradient column.
 double derivative(Op op, int operand, double g, Values operands) {
   Numeric numeric(1);
   std::vector<Expr> x;
@@ -143,7 +143,7 @@ double derivative(Op op, int operand, double g, Values operands) {
   return values_of(numeric.graph, {d.id()}, numeric.inputs)[0][0];
 }
 
-/// Inputs x, y, z and the cotangent g, to claim what the derivatives look like.
+/// Inputs x, y, z and cotangent g, for tests of the derivatives' text.
 struct Make {
   explicit Make(DType dtype = DType::F32, const Shape& shape = {3, 4}) {
     x = {graph, graph.add_input("x", dtype, shape)};
@@ -163,7 +163,7 @@ TEST_CASE("differentiate: every elementwise operator agrees with differences, th
     const Op op = static_cast<Op>(i);
     if (!is_plain_float_operator(op)) continue;
     INFO("operator " << info(op).text);
-    // No point is near a kink: not an integer, not equal, quotients not near an integer. Roots and logarithms take the positive ones.
+    // No point is near a kink: no integers, no equal operands, no quotients near integers. Roots and logarithms use the positive points.
     const Values a{0.6, 1.3, 2.7, -0.4, -1.8, 0.25, 1.6, 0.85}, b{1.7, -0.7, 0.8, -1.45, 1.1, 0.9, -1.25, 1.3},
         c{0.35, -0.9, 1.6, 0.75, -0.2, 1.2, -0.45, 0.65};
     int points = 0;
@@ -184,8 +184,8 @@ TEST_CASE("differentiate: every elementwise operator agrees with differences, th
 }
 
 namespace {
-/// A value with that operator in it, of x [2, 3, 4], for operators whose meaning is about indices, or whose operands are of several types. Every
-/// such operator of the table has a row: the test below looks.
+/// Functions of x [2, 3, 4] for operators that move elements or have operands of several types. The test below checks that every such
+/// operator has a row.
 const std::map<Op, std::function<Expr(Expr)>>& structural() {
   const auto reduced = [](Op op) { return [op](Expr x) { return view(op, x, {2, 4}, {1}); }; };
   const auto scanned = [](Op op) { return [op](Expr x) { return view(op, x, {2, 3, 4}, {1}); }; };
@@ -261,7 +261,7 @@ const std::map<Op, std::function<Expr(Expr)>>& structural() {
        [places](Expr x) {
          return Expr{x.graph(), x.graph().add(Op::ScatterAdd, x.dtype(), x.shape(), {x.id(), places(x, {2, 3, 4}), exp(x).id()}, Shape{1})};
        }},
-      {Op::Assign,  // two updates of one place: the last is the one that is seen; and the least of four, x among them
+      {Op::Assign,  // two updates of one element: the last is kept; then the least of four values, one of them from x
        [places](Expr x) {
          Graph& graph = x.graph();
          const NodeId at = places(x, {2, 3, 4});
@@ -284,13 +284,13 @@ TEST_CASE("differentiate: every other operator that has a derivative agrees with
     const bool elementwise = is_elementwise(op), of_types = info(op).types == TypeRule::Choose || info(op).types == TypeRule::Convert;
     if (elementwise ? !of_types || (info(op).traits & kPartial)
                     : kind == OpKind::Source || kind == OpKind::Place || op == Op::Argsort || op == Op::Search || op == Op::Steps)
-      continue;  // steps are made of what was differentiated
+      continue;  // they consist of differentiated operators
     INFO("operator " << info(op).text);
     const auto row = structural().find(op);
     REQUIRE(row != structural().end());
     Numeric numeric(40);
     const Expr x = numeric.input({2, 3, 4});
-    if (op == Op::Cast) {  // rounds differences away
+    if (op == Op::Cast) {  // its rounding hides differences
       const Expr y = row->second(x), g = numeric.input({2, 3, 4});
       CHECK(values_of(numeric.graph, {vjp(y, g, {x})[0].id()}, numeric.inputs)[0][0] == Approx(2 * numeric.inputs[1][0]));
       continue;
@@ -318,7 +318,7 @@ TEST_CASE("differentiate: a product over axes, with any number of zeros", "[diff
   }
   Numeric numeric(51);
   const Expr x = numeric.input({2, 3, 2, 2});
-  numeric.check({view(Op::ReduceProd, x, {3, 2}, {0, 2}).id()}, {x.id()}, 2);  // axes apart from each other
+  numeric.check({view(Op::ReduceProd, x, {3, 2}, {0, 2}).id()}, {x.id()}, 2);  // axes that are not adjacent
   numeric.check({view(Op::ReduceProd, view(Op::Slice, x, {2, 0, 2, 2}, {0, 0, 0, 0, 1, 1, 1, 1}), {2, 2, 2}, {1}).id()}, {x.id()}, 1);
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("differentiate: where and casts", "[differentiate]") {
   Make m;
   CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.x) == "where(less(y, 0), g, 0)");
   CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.z) == "where(less(y, 0), 0, g)");
-  CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.y) == "0");  // a condition carries none
+  CHECK(m.gradient(where(m.y < 0.0, m.x, m.z), m.y) == "0");  // a condition has no derivative
   Make single;
   const Expr wide = cast(single.x, DType::F64);
   const Expr g64{single.graph, single.graph.add_input("g64", DType::F64, Shape{3, 4})};
@@ -360,7 +360,7 @@ TEST_CASE("differentiate: views are views, a broadcast is one sum", "[differenti
     const Expr thin = view(Op::Slice, x, {1, 3, 1}, {1, 0, 2, 1, 1, 1});
     check(view(Op::Broadcast, thin, {5, 3, 6}));
     check(view(Op::Broadcast, view(Op::Reshape, x, {2, 3, 1, 4, 1}), {2, 3, 2, 4, 3}));
-    check(view(Op::Broadcast, thin, {0, 3, 2}));  // over nothing: +0
+    check(view(Op::Broadcast, thin, {0, 3, 2}));  // over no elements: +0
   }
   SECTION("diagonal") {
     for (const std::int64_t offset : {-1, 0, 1, 2}) {
@@ -391,7 +391,7 @@ TEST_CASE("differentiate: what views become", "[differentiate]") {
   CHECK(gradient(view(Op::Reshape, m.x, {20})) == "reshape[4,5](h)");
   CHECK(gradient(view(Op::Permute, m.x, {5, 4}, {1, 0})) == "permute[1,0](h)");
   CHECK(gradient(view(Op::ReduceSum, m.x, {4}, {1})) == "broadcast[4,5](reshape[4,1](h))");
-  // [1, 4, 1, 5] to [2, 4, 3, 5]: one sum over axes 0 and 2, whatever was added and whatever was stretched
+  // [1, 4, 1, 5] to [2, 4, 3, 5]: one sum over axes 0 and 2, both added and stretched
   CHECK(gradient(view(Op::Broadcast, view(Op::Reshape, m.x, {1, 4, 1, 5}), {2, 4, 3, 5})) ==
         "reshape[4,5](reshape[1,4,1,5](reduce_sum[0,2](h)))");
   CHECK(gradient(view(Op::Broadcast, view(Op::Reshape, m.x, {1, 4, 1, 5}), {1, 4, 3, 5})) ==
@@ -603,7 +603,7 @@ TEST_CASE("differentiate: what no x leads to gets no nodes", "[differentiate]") 
   const Expr y = exp(m.y * m.z) * m.x;
   const NodeId before = m.graph.size();
   vjp(y, m.g, {m.x});
-  CHECK(m.graph.size() == before + 1);  // mul0(g, exp(...)) alone
+  CHECK(m.graph.size() == before + 1);  // only mul0(g, exp(...))
 }
 
 TEST_CASE("differentiate: halves are computed in f32, and only a cast rounds", "[differentiate]") {
@@ -650,7 +650,7 @@ TEST_CASE("differentiate: time and nodes are linear", "[differentiate]") {
       Expr e = m.x;
       for (int i = 0; i < length; i += 2) e = maximum(e, m.y) * m.x;
       const NodeId before = m.graph.size();
-      const std::clock_t start = std::clock();  // of this process: other programs' time does not count
+      const std::clock_t start = std::clock();  // CPU time of this process, without other programs
       vjp(e, m.g, {m.x});
       best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
       CHECK(m.graph.size() < 12 * before);
@@ -658,5 +658,5 @@ TEST_CASE("differentiate: time and nodes are linear", "[differentiate]") {
     return best;
   };
   const double small = seconds(4'000), large = seconds(64'000);
-  CHECK(large < 80 * small + 0.01);  // 16 times the nodes and some misses of the cache; quadratic would be 256 times
+  CHECK(large < 80 * small + 0.01);  // 16 times the nodes and some cache misses; quadratic would be 256 times
 }

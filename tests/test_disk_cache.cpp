@@ -1,4 +1,4 @@
-// The disk cache by itself: entries come back whole or not at all, whatever happened to their files.
+// The disk cache by itself: entries are found unchanged or not at all, even if their files are damaged.
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const bool compiles_first = (runtime::set_tiles(false), true);  // the compiler is what is tested
+const bool compiles_first = (runtime::set_tiles(false), true);  // tests the compiler, not the tiled interpreter
 
-// A folder of its own, removed at the end.
+// Temporary folder that the destructor removes.
 struct Folder {
   fs::path path;
   Folder() {
@@ -67,7 +67,7 @@ bool has(DiskCache& cache, const std::string& key = kKey, const std::string& obj
 TEST_CASE("the time that was lost without the optimised code is kept with an entry, until that code is") {
   const Folder folder;
   DiskCache cache(folder.text());
-  cache.note_spent(kKey, 5'000);  // of runs in tiles: there is no code yet
+  cache.note_spent(kKey, 5'000);  // runs in the tiled interpreter: there is no code yet
   REQUIRE(cache.find(kKey));
   CHECK(cache.find(kKey)->object.empty());
   CHECK(cache.find(kKey)->spent_nanoseconds == 5'000);
@@ -128,7 +128,7 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
   const std::string deep = folder.text() + "/a/b";
   DiskCache cache(deep);
   CHECK_FALSE(has(cache));
-  CHECK_FALSE(fs::exists(deep));  // looking for something makes nothing
+  CHECK_FALSE(fs::exists(deep));  // find() creates no folder
   cache.store(kKey, compiler::Tier::Quick, kObject);
   REQUIRE(has(cache));
   struct stat status;
@@ -232,7 +232,7 @@ TEST_CASE("the oldest entries are swept beyond the limit, and what a killed proc
 
   const std::int64_t entry = 56 + 6 + 300;
   DiskCache small(folder.text(), 10 * entry);
-  REQUIRE(small.find("key 3"));  // used now: kept
+  REQUIRE(small.find("key 3"));  // recently used: kept
   small.store(kKey, compiler::Tier::Quick, kObject);
   std::int64_t bytes = 0, entries = 0;
   for (const fs::path& file : folder.files())
@@ -261,7 +261,7 @@ TEST_CASE("several caches fill and clear one folder at once") {
         if (const auto entry = cache.find(key))
           if (entry->object.find_first_not_of(key.back()) != std::string::npos) ++wrong;
       }
-      if (cache.stats().damaged != 0) ++wrong;  // a file is whole as soon as it is there
+      if (cache.stats().damaged != 0) ++wrong;  // files appear atomically
     });
   for (std::thread& t : threads) t.join();
   CHECK(wrong == 0);
@@ -275,8 +275,8 @@ TEST_CASE("what is exchanged for the folder is not used, and a descriptor that t
   REQUIRE(has(cache));
   REQUIRE(rename(path.c_str(), gone.c_str()) == 0);
   REQUIRE(mkdir(path.c_str(), 0777) == 0);
-  CHECK(has(cache));  // the folder that was checked
-  // As a daemon does. The number is another file's at once.
+  CHECK(has(cache));  // uses the folder that was checked
+  // Closes the descriptor as a daemon does, and reuses its number for another file.
   struct stat held;
   REQUIRE(stat(gone.c_str(), &held) == 0);
   int descriptor = -1;
@@ -296,7 +296,7 @@ TEST_CASE("what is exchanged for the folder is not used, and a descriptor that t
 TEST_CASE("archives that are damaged lose nothing") {
   const Folder folder, target, elsewhere;
   DiskCache cache(folder.text()), imported(target.text());
-  cache.store("no kernel", compiler::Tier::Quick, "no object");  // importing loads the code once, to see that it can be
+  cache.store("no kernel", compiler::Tier::Quick, "no object");  // import loads the code once to check it
   const std::string archive = (elsewhere.path / "kernels").string();
   CHECK(cache.export_to(archive) == 1);
   auto result = imported.import_from(archive, true);
@@ -304,7 +304,7 @@ TEST_CASE("archives that are damaged lose nothing") {
   CHECK(result.damaged == 1);
 
   std::string bytes = contents(archive);
-  bytes[8 + 8 + 8 + 4 + 4 + 8] ^= 1;  // the machine's id: the checksum no longer fits
+  bytes[8 + 8 + 8 + 4 + 4 + 8] ^= 1;  // the machine id: the checksum no longer matches
   write(archive, bytes);
   result = imported.import_from(archive, true);
   CHECK(result.damaged == 1);

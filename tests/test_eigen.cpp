@@ -1,4 +1,4 @@
-// Array::wrap of what has data() and size(): a container of nobody's library, and Eigen's matrices with their storage order.
+// Array::wrap of types with data() and size(): a user-defined container, and Eigen's matrices with their storage order.
 #include <onepass/onepass.h>
 
 #include <array>
@@ -19,7 +19,7 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 Integers list(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
 
-// Neither iterators nor anything else that std::span asks for.
+// Container without iterators and other members that std::span requires.
 template <class T> class Buffer {
  public:
   explicit Buffer(std::vector<T> values) : values_(std::move(values)) {}

@@ -1,4 +1,4 @@
-// The order of einsum's pairs: from the left in strict arithmetic, the cheapest by the extents under `reassociate`.
+// The order of einsum's pairs: from the left in strict arithmetic, by least cost for the extents under `reassociate`.
 #include "compiler/einsum_order.h"
 
 #include <cmath>
@@ -22,7 +22,7 @@ namespace {
 using Lists = std::vector<std::vector<int>>;
 using Lengths = std::map<int, std::int64_t>;  // of the indices
 
-// What contracting in this order multiplies, counted from the definition: sets of operands and of indices. Checks that it is an order.
+// Returns the number of multiplications of this order, counted on sets of operands and indices. Checks that the order is valid.
 double cost_of(const PairOrder& order, const Lists& operands, const std::vector<int>& result, const Lengths& extents) {
   const std::size_t n = operands.size();
   REQUIRE(order.size() == n - 1);
@@ -54,7 +54,7 @@ double cost_of(const PairOrder& order, const Lists& operands, const std::vector<
   return total;
 }
 
-// The least cost of all orders, by trying each.
+// Returns the least cost of all orders, found by trying each.
 double least_cost(const Lists& operands, const std::vector<int>& result, const Lengths& extents) {
   double best = std::numeric_limits<double>::infinity();
   PairOrder order;
@@ -91,7 +91,8 @@ TEST_CASE("a chain of matrices is contracted from its cheaper end", "[einsum]") 
   const Lists chain{{0, 1}, {1, 2}, {2, 3}};
   CHECK(compiler::cheapest_pairs(chain, {0, 3}, {{0, 1000}, {1, 2}, {2, 1000}, {3, 2}}) == PairOrder{{1, 2}, {0, 3}});
   CHECK(compiler::cheapest_pairs(chain, {0, 3}, {{0, 2}, {1, 1000}, {2, 2}, {3, 1000}}) == PairOrder{{0, 1}, {3, 2}});
-  CHECK(compiler::cheapest_pairs(chain, {0, 3}, {{0, 7}, {1, 7}, {2, 7}, {3, 7}}) == PairOrder{{0, 1}, {3, 2}});  // equal: from the left
+  CHECK(compiler::cheapest_pairs(chain, {0, 3}, {{0, 7}, {1, 7}, {2, 7}, {3, 7}}) ==
+        PairOrder{{0, 1}, {3, 2}});  // equal costs: from the left
 }
 
 TEST_CASE("no order is cheaper, by trying all of them", "[einsum]") {
@@ -152,7 +153,7 @@ TEST_CASE("einsum regroups under `reassociate` alone", "[einsum]") {
   CHECK(largest(strict.recorded_graph()) == 30 * 40);  // matrix by matrix
   CHECK(largest(cheap.recorded_graph()) == 30);        // matrix by vector, from the right
 
-  // The gradient regroups alike, and agrees with the strict one.
+  // The gradient uses the same order and agrees with the strict one.
   const auto gradient = [](Tensor a, Tensor b, Tensor c, Tensor v) { return grad(sum(einsum("ij,jk,kl,l->i", a, b, c, v)), b); };
   const std::vector<double> db = compile(gradient)(a, b, c, v).to_vector<double>(),
                             cheap_db = compile(gradient, relaxed)(a, b, c, v).to_vector<double>();

@@ -25,7 +25,7 @@ using namespace onepass::test;
 
 namespace {
 
-// Its features by name alone, AVX2 among them: AVX-512 would bring the conversions back.
+// Removes the F16C conversions. Lists all features by name, AVX2 among them, because AVX-512 would imply the conversions.
 compiler::Target without_f16c(compiler::Target target) {
   if (!target.triple.starts_with("x86_64")) return target;
   target.cpu = "x86-64-v3";
@@ -33,7 +33,7 @@ compiler::Target without_f16c(compiler::Target target) {
   return target;
 }
 
-// Runs the graph in every form that the tests know and says how the first that differs differs.
+// Runs the graph in every form of kernel. Returns a description of the first form that differs.
 std::string difference(const ir::Graph& graph, const Arguments& arguments) {
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
   bool has_f16 = false;  // converted by instructions or by integer arithmetic
@@ -42,7 +42,7 @@ std::string difference(const ir::Graph& graph, const Arguments& arguments) {
     int vector_bytes;
     bool converts_f16;
   };
-  if (!kIsSanitized) {  // the same nests as loops (compiler/loops), interpreted; test_loops runs sanitized
+  if (!kIsSanitized) {  // the same nests as loops (compiler/loops), interpreted; sanitized runs leave these to test_loops
     std::int64_t count = 0;
     std::string log, what;
     const std::vector<ir::Buffer> got = run(graph, arguments.views, {.log = &log, .interpreted = &count});
@@ -143,7 +143,7 @@ const char* const kWeightedSum = R"(
     %4 = reduce_sum %3 {1} : f32[9, 100]
     return y = %4)";
 
-// Accesses to the stack in the loop that has most vector instructions, as x86 spells them.
+// Returns the number of stack accesses in the loop with most vector instructions of x86 assembly.
 int stack_accesses_in_longest_loop(const std::string& assembly) {
   int stack = 0, vectors = 0, of_longest = 0, most = 0;
   std::string label;
@@ -185,7 +185,7 @@ TEST_CASE("emit: rows that are read at once need few pointers, whatever their di
   request.want_assembly = true;
   const int accesses = stack_accesses_in_longest_loop(compiler::generate(request).assembly);
   CHECK(accesses >= 0);
-  CHECK(accesses <= 16);  // eight of each of four, and of what they share, are 40 rows
+  CHECK(accesses <= 16);  // eight reads of each of four arrays and of the shared operand are 40 rows
 }
 
 TEST_CASE("emit: what no instruction gathers is read without a branch for each element", "[emit]") {
@@ -204,7 +204,7 @@ TEST_CASE("emit: what no instruction gathers is read without a branch for each e
     return n;
   };
   CHECK(count(made.assembly, "\n\tj") < 50);  // jumps; a branch for each of 32 elements of 8 loads would be 256
-  CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would be four times as much, which LLVM takes seconds for
+  CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would make four times as many, and take LLVM seconds
 }
 
 TEST_CASE("emit: columns of a product that run abreast stay in the caches for many of its rows", "[emit]") {
@@ -226,14 +226,14 @@ TEST_CASE("emit: columns of a product that run abreast stay in the caches for ma
     target.l2_bytes = l2_bytes;
     return compiler::schedule(planned[0].nest, planned[0].numbers, target, {.threads = 2}).numbers;
   };
-  CHECK(numbers(512 << 10).tile_rows == 34);  // eight items for each thread, if it were not for rows: 50 * 11 / 16
+  CHECK(numbers(512 << 10).tile_rows == 34);  // without the rounding to rows, eight tasks for each thread: 50 * 11 / 16
   CHECK(numbers(512 << 10).items == 2 * 11);
   CHECK(numbers(10 << 10).tile_rows == 4);  // 520 bytes each, in a quarter of the cache
   CHECK(numbers(10 << 10).items == 13 * 11);
 }
 
 TEST_CASE("emit: the largest and the smallest know a NaN and the sign of zero wherever it stands", "[emit]") {
-  // [n, n], row i and column i with one that differs at i: alone it decides what their largest or smallest is
+  // [n, n]: row i and column i have one different element at i, which decides their maximum or minimum
   const auto one_differs = [](auto others, auto one) {
     constexpr std::size_t n = 150;
     std::vector<decltype(one)> x(n * n, others);
