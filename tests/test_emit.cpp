@@ -371,7 +371,7 @@ TEST_CASE("emit: operators with blocks of their own, in vectors and hoisted", "[
 TEST_CASE("emit: a long body in parts, the last of which stores a value of the first", "[emit]") {
   for (const DType dtype : {f32, f64}) {
     for (const std::int64_t n : {2, 255, 2048, 2049, 6007}) {
-      if (dtype == f64 && n != 2049 && !test::is_full_run()) continue;  // the parts depend on the body, not on the type
+      if (dtype == f64 && n != 2049 && !test::is_full_run()) continue;  // the fissioned loops depend on the body, not on the type
       const std::string type = " : " + std::string(name_of(dtype)) + "[" + std::to_string(n) + "]\n";
       std::string text =
           "slot 0 = 0.75 : " + std::string(name_of(dtype)) + "\n%0 = input x" + type + "%1 = input y" + type + "%2 = slot 0" + type;
@@ -406,12 +406,12 @@ TEST_CASE("emit: a long body in parts, the last of which stores a value of the f
 
 TEST_CASE("emit: iterations that a program has written out run as a loop", "[emit]") {
   struct Case {
-    const char *before, *each, *after;  // ? and ! are the last step's two values, # its number
+    const char *before, *each, *after;  // ? and ! are the last step's two values, # is its number
     DType dtype = f32;
   };
   const Case cases[] = {
       {"a0 = x; b0 = y", "?*#.5 - 0.#; !", "a"},
-      {"a0 = x; b0 = y", "? + !*0.#; ! - ?*0.125", "a - b"},  // two values are carried
+      {"a0 = x; b0 = y", "? + !*0.#; ! - ?*0.125", "a - b"},  // carries two values
       {"a0 = x; b0 = y", "maximum(?, -?)*0.75 + y; where(? < !, !*0.5, ? + #.5)", "a*b", f64},
       {"a0 = x*k; b0 = 3.5*k", "tanh(?*#.25 + k); ! + ?", "b"},
       {"a0 = x; b0 = y", "? + !*#; ! ^ (? >> 1)", "a + b", i32},
@@ -471,7 +471,7 @@ TEST_CASE("emit: what is subtracted as a number is added, unless it is needed fo
     return %4, %3)");
 }
 
-// Some processors take a hundred times as long for a result that leaves the range at its lower end.
+// On some processors a result that underflows takes a hundred times as long.
 TEST_CASE("emit: what an exponential rounds to 0 is not computed", "[emit]") {
   std::vector<float> a(300, 1.25f), n(300);
   for (std::size_t i = 0; i < n.size(); ++i) n[i] = i % 3 == 0 ? 3.0f : -151.0f - static_cast<float>(i % 100);

@@ -1,5 +1,5 @@
-// The elementary functions against an oracle that shares nothing with them: f32 over bit patterns of every sign and exponent against double
-// libm (its own error, below 1e-8 ULP of f32, decides nothing here), f64 at random points against MPFR. Prints the worst error of each.
+// Elementary functions against independent oracles. f32: bit patterns of every sign and exponent against double libm, whose error is below
+// 1e-8 ULP of f32. f64: random points against MPFR. Prints the largest error of each function.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -37,15 +37,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPi = 3.14159265358979323846, kSqrt2 = 1.41421356237309504880;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint32_t kStride = 32749;  // sanitizers look for other faults than a wrong coefficient
+constexpr std::uint32_t kStride = 32749;  // sanitizers test for other faults than wrong coefficients
 constexpr int kBlocks = 4;
 #else
-constexpr std::uint32_t kStride = 1021;  // prime: 4.2 million f32 patterns, every low bit seen in every exponent
+constexpr std::uint32_t kStride = 1021;  // prime: 4.2 million f32 patterns, with every low bit in every exponent
 constexpr int kBlocks = 60;              // of kBlock f64 points
 #endif
 constexpr std::int64_t kBlock = 4096;
 
-// docs/accuracy.md lists the worst of all points. An ordinary run takes a quarter of them, which must find nothing worse.
+// docs/accuracy.md lists the largest error of all points. An ordinary run checks a quarter of them and must find no larger one.
 bool writes_docs() {
   const char* write = std::getenv("ONEPASS_WRITE_DOCS");
   return write && *write == '1';
@@ -95,9 +95,9 @@ struct Row {
   double (*narrow_oracle)(double, double);
   Oracle wide_oracle;
   double bound_f32, bound_f64;  // ULP
-  double low, high;             // where a quarter of the f64 points lie; the others are spread over all exponents
-  const char* all_f32 = "";     // the worst error that the sweep of all f32 values found, as the page has it
-  bool one_counts = false;      // the unit of the error is ulp(1) where the result is less
+  double low, high;             // range of a quarter of the f64 points; the others are spread over all exponents
+  const char* all_f32 = "";     // largest error in the sweep of all f32 values, as listed on the page
+  bool one_counts = false;      // the unit of the error is at least ulp(1)
 };
 
 #define ONEPASS_DOUBLE(expression) [](double a, [[maybe_unused]] double b) -> double { return expression; }
@@ -142,7 +142,7 @@ const Row kRows[] = {
     {"hypot", nullptr, expand_hypot, ONEPASS_DOUBLE(std::hypot(a, b)), ONEPASS_MPFR(mpfr_hypot(y, a, b, MPFR_RNDN)), 2, 2, -3, 3},
 };
 
-// ONEPASS_TEST_FUNCTION=erfc sweeps that one alone, for whoever works on it.
+// True if the function is selected: ONEPASS_TEST_FUNCTION=erfc sweeps only erfc.
 bool is_wanted(const Row& row) {
   const char* name = std::getenv("ONEPASS_TEST_FUNCTION");
   return !name || std::string_view(name) == row.name;
@@ -159,8 +159,8 @@ bool same(double got, double expected) {
   return std::isnan(expected) ? std::isnan(got) : got == expected && std::signbit(got) == std::signbit(expected);
 }
 
-// Distance in units of the last place of the exact result; zeros, infinities and NaN, and the sign of zero, must be exact. The value that
-// stands beyond the largest float is the next power of two.
+// Returns the error in units of the last place of the exact result. Zeros with their sign, infinities and NaN must be exact. Overflow
+// counts as the next power of two.
 double ulps_f32(float got, double exact, bool one_counts = false) {
   if (std::isnan(exact) || std::isinf(exact) || (exact == 0 && !one_counts) || std::isnan(got)) return same(got, exact) ? 0 : kInfinity;
   if (std::signbit(got) != std::signbit(exact) && !one_counts) return kInfinity;
@@ -185,7 +185,7 @@ struct Worst {
   }
 };
 
-// Second operands: any bits, near the first, small integers, exponents that keep a power in range.
+// Returns a second operand: any bits, a value near the first operand, a small integer, or an exponent that keeps a power in range.
 float second_f32(std::size_t i, float first, std::uint64_t& state) {
   const auto bits = static_cast<std::uint32_t>(next_random(state));
   const float unit = static_cast<float>(bits >> 8) * 0x1p-23f - 1;  // -1 to 1
@@ -197,12 +197,12 @@ float second_f32(std::size_t i, float first, std::uint64_t& state) {
   }
 }
 
-// Neither is denormal: there an approximation may be anything but a denormal number of its own.
+// True if operand and result are both normal. Otherwise an approximation may return any value that is not denormal.
 template <class T> bool is_ordinary(T x, double exact, T got) {
   constexpr double least = std::numeric_limits<T>::min();
-  if (got != 0 && std::abs(got) < std::numeric_limits<T>::min()) return true;  // is counted: it is no result to give
+  if (got != 0 && std::abs(got) < std::numeric_limits<T>::min()) return true;  // a denormal result is always an error, so it is checked
   if (exact == 0 && got == 0)
-    return false;  // the oracle's zero may be a denormal number that double arithmetic lost; the edges are tested apart
+    return false;  // the oracle's zero may be a denormal number that double arithmetic lost; other tests check the edges
   const bool result = exact == 0 || std::abs(exact) >= 2 * least, operand = x == 0 || std::abs(x) >= std::numeric_limits<T>::min();
   return result && operand && std::abs(exact) < static_cast<double>(std::numeric_limits<T>::max()) / 2;
 }
@@ -227,7 +227,8 @@ Worst sweep_f32(const Row& row, bool ordinary = false) {
   return worst;
 }
 
-// What ONEPASS_TEST_FULL=1 runs where the kernels' speed shows: all 2^32 patterns, through compiled kernels, whose bits are the interpreter's.
+// True in full runs (ONEPASS_TEST_FULL=1) for unary functions. They sweep all 2^32 patterns with compiled kernels, whose bits equal the
+// interpreter's.
 bool sweeps_all_f32(const Row& row) { return test::is_full_run() && !test::kIsSanitized && !row.two; }
 Worst sweep_all_f32(const Row& row, bool ordinary) {
   constexpr std::uint64_t n = 1 << 16, all = std::uint64_t{1} << 32;
@@ -261,7 +262,7 @@ Worst sweep_all_f32(const Row& row, bool ordinary) {
   return *std::max_element(found.begin(), found.end(), [](const Worst& x, const Worst& y) { return x.error < y.error; });
 }
 
-// What docs/accuracy.md lists.
+// Returns the error as docs/accuracy.md lists it.
 std::string rounded_up(double error) {
   if (error == 0) return "";
   char text[40];
@@ -342,7 +343,7 @@ Worst sweep_f64(const Row& row, bool ordinary = false) {
 }
 #endif
 
-// Exact results at exact places: as C's Annex F has them, and where a result leaves the type's range.
+// Points with an exact expected result: those of C's Annex F, and points where a result overflows or underflows.
 struct Edge {
   double x, y;
 };
@@ -366,7 +367,7 @@ const Row& row_of(std::string_view name) {
   throw std::out_of_range(std::string(name));
 }
 
-// The row of the operator's strict expansion, with the approximate one.
+// Returns the row of the operator's strict expansion, with the approximation as its function.
 Row approximate_row(ir::Op op) {
   static constexpr Unary kExpansions[] = {
       [](Expr x) { return approximation(ir::Op::Exp, x); },     [](Expr x) { return approximation(ir::Op::Log, x); },
@@ -391,7 +392,7 @@ void check_edges(const char* name, const std::vector<Edge>& both, const std::vec
   check_edges<double>(row, DType::F64, joined(wide));
 }
 
-// An odd function that near zero is x itself, or rounds to it.
+// Edges of an odd function that near zero is x or rounds to x.
 const std::vector<Edge> kIdentityNearZero = {{0.0, 0.0}, {-0.0, -0.0}};
 
 }  // namespace
@@ -409,12 +410,12 @@ TEST_CASE("expand: every function keeps its bound over the f32 patterns", "[expa
     const Worst of_all = sweep_all_f32(row, false);
     INFO(of_all.text(row, "f32, all"));
     CHECK(of_all.error <= row.bound_f32);
-    CHECK(rounded_up(of_all.error) == row.all_f32);  // or write down what it is now
+    CHECK(rounded_up(of_all.error) == row.all_f32);  // if the value is wrong, update the row
   }
 }
 
-// Relaxation `approximate`: the bound holds where operand and result are no denormals; there are no denormal results; and what is no
-// number or has no end stays so.
+// Relaxation `approximate`: the bound holds where operand and result are normal. No result is denormal. Expected NaN and infinities stay
+// exact.
 TEST_CASE("expand: every approximation keeps its bound over the ordinary f32 patterns", "[expand]") {
   for (const ir::Op op : kApproximated) {
     const Row row = approximate_row(op);
@@ -552,7 +553,7 @@ TEST_CASE("expand: circular functions at their edges", "[expand]") {
 }
 
 TEST_CASE("expand: sin, cos and tan where the reduction cancels most", "[expand]") {
-  // the multiples of pi/2 that floats come nearest to: J.-M. Muller, Elementary Functions, 2006, table 11.1 and by search; and their neighbours
+  // multiples of pi/2 that are nearest to floats (J.-M. Muller, Elementary Functions, 2006, table 11.1, and by search), and their neighbors
   const float narrow[] = {0x1.f37be4p+95f, 0x1.f37be6p+95f, 0x1.921fb6p+17f,  0x1.2d97c8p+23f,
                           0x1.47d0fep+34f, 0x1p127f,        0x1.fffffep+127f, 0x1.000002p17f};
   const double wide[] = {0x1.6ac5b262ca1ffp+849,  0x1.6ac5b262ca200p+849, 0x1.6ac5b262ca1fep+849, 0x1.921fb54442d18p+30, 0x1p1023,
@@ -803,7 +804,7 @@ TEST_CASE("expand: tanh and erf at their edges", "[expand]") {
 #ifdef ONEPASS_HAVE_MPFR
 namespace {
 
-// All but what stands from "## Speed" on, which bench/functions prints and somebody pastes.
+// Returns the page up to "## Speed". The rest is the output of bench/functions, pasted by hand.
 std::string accuracy_page(const std::string& kept) {
   std::string page =
       R"(# Accuracy
@@ -830,7 +831,7 @@ operand nor result is denormal.
   return speed == std::string::npos ? page : page + kept.substr(speed);
 }
 
-// The same lines; in a row of figures none is above the one that is kept, and where one is empty both are.
+// Checks that both texts have the same lines, that no number exceeds the kept one, and that empty cells agree.
 void check_within(const std::string& page, const std::string& kept) {
   std::istringstream found_lines(page), kept_lines(kept);
   std::string found_line, kept_line;

@@ -1,4 +1,4 @@
-// The order of an expansion's operators: long ways before short ones, as far as the registers reach.
+// The order of an expansion's operators: longest dependency chains first, within the number of registers.
 #include "compiler/expansion_order.h"
 
 #include <catch2/catch.hpp>
@@ -22,7 +22,7 @@ std::vector<NodeId> as_written(const ir::Graph& g) {
   return order;
 }
 
-// The most values in vector registers at once; masks have registers of their own.
+// Returns the largest number of live values in vector registers. Masks have separate registers.
 int most_alive(const ir::Graph& g, const std::vector<NodeId>& order) {
   std::vector<std::size_t> end(g.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i)
@@ -40,7 +40,8 @@ int most_alive(const ir::Graph& g, const std::vector<NodeId>& order) {
   return most;
 }
 
-// Cycles of a processor that begins one operator a cycle, in this order, when its operands are there, four cycles after they were begun.
+// Returns the cycles of this order on a processor that starts at most one operator a cycle, once its operands are complete. Latency is four
+// cycles.
 int cycles(const ir::Graph& g, const std::vector<NodeId>& order) {
   std::vector<int> there(g.size(), 0);
   int now = 0;
@@ -77,7 +78,7 @@ TEST_CASE("expansion order: operands first, and no more alive than fits or than 
 }
 
 TEST_CASE("expansion order: a short way fills the gaps of a long one", "[expansion_order]") {
-  // three operators that stand before six, of which each waits for the one before it
+  // three operators precede six others, each of which depends on the previous one
   const ir::Graph g = ir::parse_graph(R"(
     %0 = input a : f32[]
     %1 = neg %0 : f32[]

@@ -1,5 +1,5 @@
-// Maximum, minimum, clamp, running maxima and casts to narrow integers where one of the operands is NaN, a zero of either sign or infinite:
-// equal bits in every mode, for vectors of every width, one operand being the same for all elements or not.
+// Maximum, minimum, clamp, running maxima and casts to narrow integers, with NaN, zeros of either sign and infinities as operands. Results
+// have equal bits in every mode and vector width, whether or not one operand is the same for all elements.
 #include <limits>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 const std::vector<double> kSpecials = {0.0, -0.0, 1.0, -1.0, kInfinity, -kInfinity, kNaN, -kNaN, 1e-40, -1e-40, 127.5, -128.5, 3e9, -3e9};
 
-// Each one `times` times, or all of them so many times.
+// Returns `times` copies of each special value in turn, or of the whole list.
 Array specials(op::DType type, std::size_t times, bool each) {
   std::vector<double> values;
   for (std::size_t i = 0; i < kSpecials.size() * times; ++i) values.push_back(kSpecials[each ? i / times : i % kSpecials.size()]);
@@ -72,7 +72,7 @@ TEST_CASE("extremes: running maxima", "[extremes]") {
   const Array few = Array::from({-2.0f, -0.0f, 0.0f, -0.0f, -3.0f, -1.0f});
   const std::vector<float> top = op::formula("1/cummax(x, 0)")({few})[0].to_vector<float>();
   CHECK(top[0] == -0.5f);
-  CHECK(top[1] == -static_cast<float>(kInfinity));  // -0 is below +0
+  CHECK(top[1] == -static_cast<float>(kInfinity));  // -0 is less than +0
   CHECK(top[2] == static_cast<float>(kInfinity));
   CHECK(top[3] == static_cast<float>(kInfinity));
 }

@@ -1,6 +1,8 @@
-// Memory that cannot be had, at every allocation of a call in turn: one sentence, nothing half-written, nothing leaked (the sanitizer's
-// build looks), and the function usable afterwards. Limits of memory. Left out: allocations inside LLVM, which by its design may end
-// the process; before each compile the system is asked whether it has room.
+// Each allocation of a call fails in turn. The error is one sentence, no result is half-written, nothing leaks (checked by the sanitizer
+// build), and the function is still usable. Also tests limits of memory.
+//
+// Allocations inside LLVM are excluded: LLVM may end the process when one fails. Before each compile, onepass checks that the system has
+// enough room.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +23,7 @@
 using namespace onepass;
 using Catch::Matchers::Contains;
 
-// `new` of this thread: the allocation after `countdown` others fails, and with `for_good` all that follow.
+// `new` of this thread: `countdown` allocations succeed and the next one fails. With `for_good`, all later ones fail too.
 namespace {
 thread_local constinit std::int64_t countdown = -1;
 thread_local constinit bool for_good = false, failed = false;
@@ -45,7 +47,7 @@ struct Injected {
   ~Injected() { countdown = -1; }
 };
 
-// Calls `call` with the k-th allocation failing, for k = 0, 1, … until none fails. Returns how many failed.
+// Calls `call` with the k-th allocation failing, for k = 0, 1, … until none fails. Returns the number of failures.
 template <class F> int fail_each(bool all, F&& call) {
   int count = 0;
   for (std::int64_t k = 0;; ++k) {
@@ -62,7 +64,7 @@ template <class F> int fail_each(bool all, F&& call) {
       }
     }
     if (!failed) return count;
-    // Not every failure ends a call: what is optional is left out.
+    // Some failures do not end a call, because optional work is skipped.
     if (caught && !Catch::contains(text, "out of memory")) FAIL("the sentence is: " << text);
     count += caught;
     REQUIRE(k < 100'000);
@@ -87,7 +89,7 @@ TEST_CASE("faults: every allocation of a first call fails in turn", "[faults]") 
       Options options;
       options.mode = mode;
       const Array x = Array::full({5, 7}, 0.5, f32), w = Array::full({7}, 2.0, f32);
-      const Array expected = compile(chain, options)(x, w);  // and its kernels are in the cache: LLVM is left out
+      const Array expected = compile(chain, options)(x, w);  // caches the kernels, so LLVM does not run below
       for (const bool into : {false, true}) {
         const std::int64_t in_use = memory_stats().in_use;
         {
@@ -104,7 +106,7 @@ TEST_CASE("faults: every allocation of a first call fails in turn", "[faults]") 
             } catch (...) {
               countdown = -1;
               for (const float v : y.span<float>()) untouched = untouched && v == -1.0f;
-              // Usable afterwards.
+              // The function is still usable.
               if (fresh(x, w).to_vector<float>() != expected.to_vector<float>()) FAIL("the function is broken");
               throw;
             }
@@ -153,7 +155,7 @@ TEST_CASE("faults: every allocation of the pool fails in turn", "[faults]") {
       if (with_failure([&] { f.into(y, z)(x); })) CHECK((y.at<float>({7}) == -1.0f && z.at<float>({7}) == -1.0f));
       else y = Array::full({50'000}, -1.0, f32), z = Array::full({50'000}, -1.0, f32);
       with_failure([&] { f(x); });
-      // A target that overlaps its argument, through a temporary.
+      // A destination that overlaps its argument, through a temporary.
       if (with_failure([&] { f.into(y, shifted)(shifted); })) CHECK(shifted.at<float>({7}) == 0.5f);
       else shifted = x.copy(), y = Array::full({50'000}, -1.0, f32);
       with_failure([&] { static_cast<void>(f.bind(y, z, x)); });
@@ -185,7 +187,7 @@ TEST_CASE("faults: limits of memory are errors with their numbers, and can be se
   auto twice = compile([](Tensor x) { return x + x; });
   set_memory_limit(80 << 20);
   const Array x = Array::full({8'000'000}, 1.0, f32), other = x.copy();
-  CHECK_THROWS_AS(twice(x), MemoryError);  // the result does not fit beside the arguments
+  CHECK_THROWS_AS(twice(x), MemoryError);  // the result does not fit in addition to the arguments
   set_memory_limit(0);
   CHECK(memory_limit() == limit);
   CHECK(twice(x).at<float>({77}) == 2.0f);
@@ -199,8 +201,8 @@ TEST_CASE("faults: without room for the compiler a first call is an error, and a
     alarm(60);
     const Array x = Array::full({16}, 1.0, f32);
     runtime::set_tiles(false);
-    compile([](Tensor x) { return sum(x + x); })(x);  // the module is open
-    // Room for everything but the compiler: the address space ends 16 MB from here.
+    compile([](Tensor x) { return sum(x + x); })(x);  // loads the code generator's module
+    // Leaves room for everything except the compiler: the address space ends 16 MB from here.
     long pages = 0;
     if (std::FILE* const file = std::fopen("/proc/self/statm", "r")) {
       if (std::fscanf(file, "%ld", &pages) != 1) pages = 0;
@@ -229,7 +231,7 @@ TEST_CASE("faults: without room for the compiler a first call is an error, and a
 }
 #endif
 
-// Each group of a plan is looked at by itself, so what it asks for must not follow the length of the whole program.
+// Each fusion group of a plan is compiled separately, so its memory must not grow with the length of the whole program.
 TEST_CASE("faults: a gradient through twice as many steps asks for twice as much memory", "[faults]") {
   const auto bytes = [](int steps) {
     const auto f = compile(

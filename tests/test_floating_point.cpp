@@ -1,4 +1,4 @@
-// A host that has floating-point exceptions end its program (feenableexcept) meets none of the library's, and has its settings and flags back.
+// A host that unmasks floating-point exceptions (feenableexcept) gets none from the library. Its settings and flags are restored.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using op::Array, op::Mode, op::Tensor;
 
 namespace {
 
-// Everything that happens in its scope, inexact results included, raises SIGFPE.
+// In its scope, every floating-point exception raises SIGFPE, even inexact results.
 struct Trapping {
   Trapping() {
     std::feclearexcept(FE_ALL_EXCEPT);
@@ -34,7 +34,7 @@ Tensor everything(Tensor x, Tensor w) {
   return exp(x * w) / 3 + sqrt(x) + log(w) + cast(cast(x, op::f16), op::f32) + sum(w) / 7 + cumsum(w, 0);
 }
 
-// Equal bits, but for the sign of a NaN.
+// True if the bits are equal, except for the sign of a NaN.
 bool same(const Array& a, const Array& b) {
   const std::vector<float> p = a.to_vector<float>(), q = b.to_vector<float>();
   return std::equal(p.begin(), p.end(), q.begin(), q.end(), [](float u, float v) {

@@ -1,4 +1,4 @@
-// Forks at any moment: while other threads record, plan, compile and run, and while the background thread is inside LLVM. And exits.
+// Forks at any moment: while other threads record, plan, compile and run, and while the background thread is inside LLVM. Also exits.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,9 +31,9 @@ using Values = std::span<const Value>;
 
 namespace {
 
-const bool compiles_first = (runtime::set_tiles(false), true);  // the compiler is what is tested
+const bool compiles_first = (runtime::set_tiles(false), true);  // tests the compiler, not the tiled interpreter
 
-// A chain of operators that spells `number`: each has a kernel of its own.
+// Returns a chain of operators that encodes `number`, so each number has a separate kernel.
 Program::Record chain(std::uint64_t number, int length = 5) {
   return [number, length](Recorder& r, Values v) {
     static constexpr ir::Op kUnary[] = {ir::Op::Neg, ir::Op::Abs, ir::Op::Tanh, ir::Op::Sin};
@@ -57,7 +57,7 @@ float run(Program& program, const Array& x) {
   return program.call(in)[0].at<float>({3});
 }
 
-// What the child does must not use Catch2: it ends by _exit, with 42 for success.
+// Forks and runs `body` in the child, which ends by _exit, with 42 for success. `body` must not use Catch2.
 template <class F> pid_t in_child(F&& body) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -78,7 +78,7 @@ bool succeeded(pid_t child) {
 
 }  // namespace
 
-// The first test that runs: its child is the first to ask for the folder of kernels.
+// This test must be the first, so that its child is the first process to open the kernel cache folder.
 TEST_CASE("fork: what the background was about to finish is not done twice under the child's calls", "[fork]") {
   if (!test::has_codegen()) return;
 #if defined(__SANITIZE_ADDRESS__)
@@ -87,7 +87,7 @@ TEST_CASE("fork: what the background was about to finish is not done twice under
 #endif
   const std::string folder = fmt::format("{}/onepass-fork-{}", std::filesystem::temp_directory_path().string(), getpid());
   const pid_t parent = in_child([&] {
-    setenv("ONEPASS_CACHE_DIR", folder.c_str(), 1);  // storing the kernel is what keeps the background in its job
+    setenv("ONEPASS_CACHE_DIR", folder.c_str(), 1);  // storing the kernel keeps the background thread in its job
     const Array x = Array::full({64}, 0.25, f32);
     for (int round = 0; round < 12; ++round) {
       Program program(chain(0x5EED00 + static_cast<std::uint64_t>(round), 12), {}, generic());
@@ -114,7 +114,7 @@ TEST_CASE("fork: what the background was about to finish is not done twice under
   std::filesystem::remove_all(folder);
 }
 
-// Here, where the child has no jobs of its parent to do first.
+// This test is here because its child inherits no pending jobs.
 TEST_CASE("fork: late jobs that the background has taken but not begun are done at exit", "[fork]") {
   const pid_t child = fork();
   if (child == 0) {
@@ -122,10 +122,10 @@ TEST_CASE("fork: late jobs that the background has taken but not begun are done 
     static std::atomic<bool> begun{false}, leaving{false};
     background::run_late([] {
       begun = true;
-      while (compiler::outlives_exit() || !leaving) usleep(1000);  // else the exit waits for it
+      while (compiler::outlives_exit() || !leaving) usleep(1000);  // otherwise the exit waits for this job
     });
     background::run_late([] { _exit(42); });
-    background::run([] {});  // starts the thread, which takes both
+    background::run([] {});  // starts the thread, which takes both jobs
     while (!begun) std::this_thread::yield();
     leaving = true;
     std::exit(1);
@@ -145,7 +145,7 @@ TEST_CASE("fork: a child calls what was compiled and compiles more, whatever oth
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> number{1};
   std::vector<std::thread> busy;
-  busy.emplace_back([&] {  // records, plans, compiles; two runs bring the background thread into LLVM as well
+  busy.emplace_back([&] {  // records, plans, compiles; after two runs the background thread uses LLVM as well
     while (!stop) {
       Program fresh(chain(number++), {}, generic());
       for (int i = 0; i < 3; ++i) run(fresh, x);
@@ -197,7 +197,7 @@ TEST_CASE("fork: a thread that records keeps nobody from forking, and the child 
   while (inside == 0) std::this_thread::yield();
   const pid_t child = in_child([&] { return run(program, x) == 0.5f; });
   CHECK(succeeded(child));
-  CHECK(run(program, x) == 0.5f);  // here too: nobody waits for another's recording
+  CHECK(run(program, x) == 0.5f);  // also in the parent: no thread waits for another's recording
   stop = true;
   recording.join();
 }
@@ -209,7 +209,7 @@ TEST_CASE("fork: a fork waits for a section, a section for a fork, and sections 
     const ForkWaits outer;
     in = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const ForkWaits inner;  // though somebody wants to fork by now
+    const ForkWaits inner;  // even if a fork is pending
     too_early = forked.load();
   });
   while (!in) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// The parser of formulas: what parses, into which tree, and the text of every error.
+// The formula parser: accepted programs, their trees, and the text of every error.
 #include <pthread.h>
 #include <time.h>
 
@@ -19,7 +19,7 @@ using namespace onepass::language;
 
 namespace {
 
-// The printed form of a program, which must parse back to an equal one.
+// Returns the printed form of a program. Checks that it parses to an equal program.
 std::string printed(std::string_view text) {
   const Program program = parse(text);
   const std::string out = to_string(program);
@@ -34,7 +34,7 @@ std::string error(std::string_view text, const Limits& limits = {}) {
   return "no error";
 }
 
-// A tree in prefix form, which shows precedence without relying on the printer.
+// Returns the tree in prefix form, which shows precedence without the printer.
 std::string tree(const Program& program, NodeId id) {
   if (id == kAbsent) return "";
   const Node& node = program.nodes[id];
@@ -90,7 +90,7 @@ void on_small_stack(const std::function<void()>& body) {
     return nullptr;
   };
   const int error = pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&body));
-  if (error == 0) pthread_join(thread, nullptr);  // before anything is asserted here, as it is there
+  if (error == 0) pthread_join(thread, nullptr);  // joins before any assertion of this thread, since Catch2 is not thread-safe
   REQUIRE(error == 0);
   pthread_attr_destroy(&attributes);
 }
@@ -183,7 +183,7 @@ TEST_CASE("formula: literals", "[formula]") {
   CHECK(number("1e-300").single() == 0.0f);
   CHECK(number("1" + repeat("0", 400) + ".0").number() == std::numeric_limits<double>::infinity());
   CHECK(number("0." + repeat("0", 400) + "1").number() == 0.0);
-  // just above the midpoint of two floats, nearer to it than a double can say: rounding twice gives the lower one
+  // just above the midpoint of two floats, closer than a double can represent: rounding twice gives the lower float
   CHECK(number("1.00000005960464477540").single() == std::nextafter(1.0f, 2.0f));
   CHECK(static_cast<float>(number("1.00000005960464477540").number()) == 1.0f);
 }
@@ -289,7 +289,7 @@ TEST_CASE("formula: operands precede their node and a statement's nodes are one 
 TEST_CASE("formula: a loop's first arguments are functions", "[formula]") {
   const std::string f = "fn f(s, x) { return s + x }\nfn g(s) { return s < 3 }\n";
   CHECK(tree(f + "fold(f, 0, x)") == "fold(fn f 0 x)");
-  CHECK(tree(f + "scan(f, [f, f], f)") == "scan(fn f [list f f] f)");  // anywhere else the name is a value
+  CHECK(tree(f + "scan(f, [f, f], f)") == "scan(fn f [list f f] f)");  // elsewhere the name is a value
   CHECK(tree(f + "while_loop(g, g, g, 9)") == "while_loop(fn g fn g g 9)");
   CHECK(tree(f + "iterate(g, fold(f, x, x), 2)") == "iterate(fn g fold(fn f x x) 2)");
   CHECK(tree(f + "fn fold(a, b) { return a }\nfold(f, x)") == "fold(f x)");  // a function of the program hides the operator
@@ -309,7 +309,7 @@ TEST_CASE("formula: an error has file, line, column, the line and a caret", "[fo
   const Program program = parse("x + y\n", "p");
   CHECK(std::string(error_at(program, 2, "add: no\n  left: x\n  right: y").what()) == "p:1:3: add: no\nx + y\n  ^\n  left: x\n  right: y");
   CHECK(position(program, 4) == "1:5");
-  const std::string wide = error(repeat("x + ", 1000) + "$" + repeat(" + é", 1000));  // a long line is shown around the place
+  const std::string wide = error(repeat("x + ", 1000) + "$" + repeat(" + é", 1000));  // a long line is shortened around the error
   CHECK(wide.substr(0, 9) == "f:1:4001:");
   CHECK(wide.size() < 800);
   const std::string line = wide.substr(wide.find('\n') + 1);
@@ -498,7 +498,7 @@ TEST_CASE("formula: limits are options and their errors name them", "[formula]")
   on_small_stack([] {
     for (const std::string_view open : {"(", "[", "-", "not ", "f(", "x[", "a ? ", "a ? b : ", "a ** ", "~f(g(a ? "}) {
       CAPTURE(open);
-      // each piece may nest several levels; 1,000 and one more of them all told
+      // each fragment may nest several levels; the limit is 1,000 levels in total
       const std::size_t levels = open == "~f(g(a ? " ? 4 : 1, count = 1000 / levels;
       const auto program = [&](std::size_t n) {
         std::string close;
@@ -538,7 +538,7 @@ TEST_CASE("formula: limits are options and their errors name them", "[formula]")
 }
 
 TEST_CASE("formula: parsing is linear in the text", "[formula]") {
-  // By what the parser counts, not by a clock: nothing else on the machine moves it.
+  // Compares the parser's counters instead of times, so that the load of the machine has no effect.
   struct Kind {
     std::string_view name;
     std::function<std::string(std::size_t)> text;
@@ -574,13 +574,13 @@ TEST_CASE("formula: parsing is linear in the text", "[formula]") {
     };
     const auto [few, short_text] = steps(5'000);
     const auto [many, long_text] = steps(40'000);
-    CHECK(many / long_text < 1.5 * few / short_text);  // eight times the text; a quadratic part would be eight times as much a byte
+    CHECK(many / long_text < 1.5 * few / short_text);  // eight times the text; a quadratic part would cost eight times as much per byte
     CHECK(many / long_text < 20);
   }
 }
 
 TEST_CASE("formula: 50,000 statements, and how quickly they are parsed", "[formula]") {
-  const auto processor_seconds = [] {  // of this thread: other programs on the machine do not count
+  const auto processor_seconds = [] {  // CPU time of this thread, without other programs
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
@@ -595,7 +595,7 @@ TEST_CASE("formula: 50,000 statements, and how quickly they are parsed", "[formu
     CHECK(program.nodes.size() > 4 * 50'000);
   }
   const double rate = static_cast<double>(text.size()) / best / 1e6;
-  WARN("parse: " << rate << " MB/s");  // 10 are asked; 40 to 70 measured where it is optimised
+  WARN("parse: " << rate << " MB/s");  // the requirement is 10; optimized builds measured 40 to 70
 }
 
 TEST_CASE("formula: the nearest name", "[formula]") {

@@ -1,4 +1,4 @@
-// From formulas to graphs: what the evaluator records, how it names inputs and outputs, and where its errors point.
+// Recording formulas as graphs: nodes, names of inputs and outputs, and source positions of errors.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,7 @@ using onepass::test::node_text;
 
 namespace {
 
-// `x=f32[2, 3] k=i64[]` as the inputs of a program, by name.
+// Parses the inputs of a program by name, such as `x=f32[2, 3] k=i64[]`.
 std::vector<std::pair<std::string, FormulaInput>> types(const std::string& text) {
   std::vector<std::pair<std::string, FormulaInput>> out;
   for (std::size_t at = 0; at < text.size();) {
@@ -51,7 +51,7 @@ Recorder record(const std::string& text, const std::string& input_types, std::ui
   return recorder;
 }
 
-// Each output as one expression.
+// Returns each output as one expression.
 std::string recorded(const std::string& text, const std::string& input_types) {
   const Recorder recorder = record(text, input_types);
   std::string out;
@@ -75,7 +75,7 @@ std::string joined(const std::vector<std::string>& names) {
 std::string inputs_of(std::string_view text) { return joined(signature_of(language::parse(text)).inputs); }
 std::string outputs_of(std::string_view text) { return joined(signature_of(language::parse(text)).outputs); }
 
-// The value of a program without inputs.
+// Returns the value of a program without inputs.
 template <class T> std::vector<T> computed(const std::string& text) {
   const Recorder recorder = record(text, "");
   std::vector<ir::Buffer> results = ir::evaluate(recorder.graph, {});
@@ -184,7 +184,8 @@ TEST_CASE("formula: functions are expanded", "[formula]") {
         "out = add(mul(x, slot0), broadcast[3](mul(y, slot1)))");
   CHECK(recorded("fn f(x, axes) { return sum(x, axis=axes) }\nf(x, [0, 1])", "x=f32[3,2]") == "out = reduce_sum[0,1](x)");
   CHECK(recorded("fn f(k: f32[]) { return k }\nx * f(2)", "x=f32[3]") == "out = mul(x, slot0)");
-  CHECK(recorded("fn relu(x) { return maximum(x, x) }\nrelu(x)", "x=f32[3]") == "out = maximum(x, x)");  // ours is nearer than the operator
+  CHECK(recorded("fn relu(x) { return maximum(x, x) }\nrelu(x)", "x=f32[3]") ==
+        "out = maximum(x, x)");  // the program's function hides the operator
 }
 
 TEST_CASE("formula: expressions of literals are literals", "[formula]") {
@@ -200,7 +201,7 @@ TEST_CASE("formula: expressions of literals are literals", "[formula]") {
   CHECK(computed<bool>("1 < 2 and not 2 < 1") == std::vector<bool>{true});
   CHECK_THAT(error("9223372036854775807 + 1", ""), Catch::Contains("f:1:21: ") && Catch::Contains("overflow i64"));
   CHECK_THAT(error("--9223372036854775808", ""), Catch::Contains("overflow i64"));
-  // fma is a*b + c: what integers give is computed as integers, although the result is a float
+  // fma is a*b + c: integer operands are computed as integers, although the result is a float
   CHECK_THAT(error("fma(4294967296, 2147483648, 0)", ""),
              Catch::Contains("f:1:1: ") && Catch::Contains("fma: the integer literals overflow i64"));
   CHECK_THAT(error("fma(-4294967296, 4294967296, 1.5)", ""), Catch::Contains("fma: the integer literals overflow i64"));
@@ -209,7 +210,7 @@ TEST_CASE("formula: expressions of literals are literals", "[formula]") {
   CHECK(computed<double>("cast(fma(4611686018427387903, 2, -9223372036854775805), f64)") == std::vector<double>{1});  // exact, then rounded
   CHECK(computed<float>("fma(2, 3, 1)") == std::vector<float>{7});
   CHECK(computed<double>("cast(fma(4294967296.0, 4294967296, 1), f64)") == std::vector<double>{18446744073709551616.0});
-  // those above the largest i64 are u64, and so is what is computed with them
+  // literals above the largest i64 are u64, and so are results computed from them
   CHECK(computed<std::uint64_t>("18446744073709551615") == std::vector<std::uint64_t>{UINT64_MAX});
   CHECK(computed<std::uint64_t>("9223372036854775808 - 1") == std::vector<std::uint64_t>{std::uint64_t{INT64_MAX}});
   CHECK(computed<std::uint64_t>("18446744073709551615 // 3 % 10 + 9223372036854775808") ==
@@ -242,7 +243,7 @@ TEST_CASE("formula: derivatives", "[formula]") {
   CHECK(recorded("y = x*w; dx, dw = vjp(y, [x, w], dy)", "x=f32[3] w=f32[3] dy=f32[3]") == "dx = mul0(dy, w); dw = mul0(dy, x)");
   CHECK(recorded("fn f(a) { l = sum(a*a); return grad(l, [a]) }\nf(x) + 0*x", "x=f32[3]").substr(0, 9) == "out = add");
   CHECK(recorded("y = x*w; p = [x, w]; dx, dw = vjp(y, p, dy)", "x=f32[3] w=f32[3] dy=f32[3]") == "dx = mul0(dy, w); dw = mul0(dy, x)");
-  // of a derivative
+  // a second derivative
   CHECK(recorded("y = sum(x*x*x); d = grad(y, [x]); s = sum(d); h = grad(s, [x])", "x=f32[3]").substr(0, 4) == "h = ");
 }
 
@@ -352,7 +353,7 @@ TEST_CASE("formula: calls may nest and multiply up to limits", "[formula]") {
   CHECK_THAT(error(chain(1500, "h$(x)"), "x=f32[3]"), Catch::Contains("the calls nest deeper than 1000, the limit `nesting`"));
   CHECK_THAT(error(chain(40, "h$(x) + h$(x)"), "x=f32[3]", 10'000),
              Catch::Contains("the program has more than 10000 nodes after its calls are expanded, the limit `max_nodes`"));
-  std::string identities = "fn g0(x) { return x }\n";  // equal nodes are one, yet the walk has an end
+  std::string identities = "fn g0(x) { return x }\n";  // equal nodes are shared, but the expansion still counts towards the limit
   for (int i = 1; i < 64; ++i)
     identities += "fn g" + std::to_string(i) + "(x) { a = g" + std::to_string(i - 1) + "(x); return g" + std::to_string(i - 1) + "(a) }\n";
   CHECK_THAT(error(identities, "x=f32[3]", 10'000), Catch::Contains("limit `max_nodes`"));

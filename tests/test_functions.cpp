@@ -1,4 +1,4 @@
-// The operators that are composites: their values, their types and their derivatives, as formulas computed by the reference.
+// Composite operators: values, types and derivatives, as formulas evaluated by the reference.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNaN = std::numeric_limits<double>::quiet_NaN();
 using Values = std::vector<double>;
 
-// The formula's outputs, each as doubles; x and y are f64 of these shapes.
+// An array of doubles. Inputs x and y of the formula are f64.
 struct Array {
   std::vector<std::int64_t> shape;
   Values values;
@@ -69,7 +69,7 @@ void check(const std::string& text, const Values& x, const Values& expected) {
     CHECK(close(got[i], expected[i]));
   }
 }
-// d sum(f)/dx, at each x
+// Checks d sum(f)/dx at each x.
 void check_slope(const std::string& f, const Values& x, const Values& expected) { check("grad(sum(" + f + "), [x])", x, expected); }
 
 double normal_part(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
@@ -111,7 +111,7 @@ TEST_CASE("functions: derivatives at the kinks are the language's", "[functions]
   check_slope("hardsigmoid(x)", {-4, -3, 0, 3, 4}, {0, 0, 1.0 / 6, 0, 0});
   check_slope("hardswish(x)", {-4, -3, 0, 3, 4}, {0, 0, 0.5, 1, 1});
   check_slope("leaky_relu(x)", {-1, 2}, {0.01, 1});
-  check_slope("elu(x)", {-1, 800}, {std::exp(-1.0), 1});  // expm1(800) is infinite, and not taken
+  check_slope("elu(x)", {-1, 800}, {std::exp(-1.0), 1});  // expm1(800) is infinite, but not selected
   check_slope("celu(x, 2)", {-1, 2000}, {std::exp(-0.5), 1});
   check_slope("softplus(x)", {-1, 0, 1, -800, 800}, {1 / (1 + std::exp(1.0)), 0.5, 1 / (1 + std::exp(-1.0)), 0, 1});
   check_slope("silu(x)", {0}, {0.5});
@@ -138,7 +138,8 @@ TEST_CASE("functions: reductions", "[functions]") {
   CHECK(values("var(x)") == Values{values("mean((x - mean(x))*(x - mean(x)))")[0]});
   CHECK(values("var(x, axis=1, ddof=1)") == Values{7, 21});
   CHECK(values("var(x, axis=0, ddof=5)") == Values{kInfinity, kInfinity, kInfinity});
-  CHECK(values("var(x, axis=1, ddof=-9223372036854775808)") == Values{14 / 0x1p63, 42 / 0x1p63});  // divided by the largest count
+  CHECK(values("var(x, axis=1, ddof=-9223372036854775808)") ==
+        Values{14 / 0x1p63, 42 / 0x1p63});  // the count is clamped to the largest i64
   CHECK(values("std(x, axis=1, ddof=1)") == Values{std::sqrt(7.0), std::sqrt(21.0)});
   CHECK(values("norm(x, axis=-1)") == Values{std::sqrt(26.0), std::sqrt(69.0)});
   check("logsumexp(x)", {0, 0}, {std::log(2.0)});

@@ -1,5 +1,5 @@
-// Which values are stored, and which share a kernel: golden groups as text, views that add no kernel, partitions that depend on the
-// program and on which extents are 0, 1 or many, never on which of them happen to be equal.
+// Materialized values and fusion groups: golden groups as text, and views that add no kernel. Partitions depend on the program and on which
+// extents are 0, 1 or more, but not on equality of extents.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
@@ -16,7 +16,8 @@ using namespace onepass::test;
 namespace {
 
 Extents draw(const Golden& golden, std::mt19937_64& random, bool small) {
-  static constexpr std::int64_t kSome[] = {2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 32, 64};  // few, so that they are often equal or products
+  static constexpr std::int64_t kSome[] = {2, 3,  4,  5,  6,  7,
+                                           8, 12, 16, 31, 32, 64};  // few values, so that equal extents and products are frequent
   Extents out;
   for (const char c : letters_of(golden)) {
     std::int64_t e = 0;
@@ -33,7 +34,7 @@ std::string text_of(const Extents& extents) {
   return out;
 }
 
-// Each group in one line: what it stores and why, `sum` for a stored node's operator.
+// Returns one line for each fusion group: its domain, and each group output's name or operator with the reason.
 std::string groups(const ir::Graph& graph) {
   const Partition partition = fuse(graph);
   std::string out;
@@ -98,7 +99,7 @@ TEST_CASE("fuse: with extents of 0 and 1, a partition for each pattern", "[fuse]
       ir::Graph graph;
       try {
         graph = graph_of(golden, extents);
-      } catch (const Error&) { continue; }  // the maximum of nothing
+      } catch (const Error&) { continue; }  // a maximum over no elements
       std::string pattern;
       for (const auto& [letter, extent] : extents) pattern += fmt::format("{} ", std::min(extent, golden.many));
       const std::string form = form_of(graph, fuse(graph));
@@ -183,12 +184,12 @@ TEST_CASE("fuse: golden groups", "[fuse]") {
 
 namespace {
 
-// A program in which a value is seen through views that only move its elements: `{}` stands for the input x, or for the value.
+// Views that only move elements, and their inverses. `{}` stands for the input x or for an intermediate value.
 struct Insertion {
   const char* name;
-  const char* view;     // of `v`
-  const char* inverse;  // of what the view gives
-  int rank;             // it needs
+  const char* view;     // applied to `v`
+  const char* inverse;  // applied to the view's result
+  int rank;             // required rank
 };
 const Insertion kInsertions[] = {
     {"flattened", "reshape({}, [size({})])", "reshape({}, [7, 9])", 2},
@@ -212,7 +213,7 @@ std::string with(std::string_view view, std::string_view value) {
 
 TEST_CASE("fuse: a view and its inverse add no kernel", "[fuse]") {
   struct Row {
-    const char *before, *after;  // the value v of shape [7, 9], and what is made of it
+    const char *before, *after;  // a statement that computes v of shape [7, 9], and one that uses it
   };
   const Row rows[] = {
       {"v = x*y", "v + 1"},
@@ -247,7 +248,7 @@ TEST_CASE("fuse: a view and its inverse add no kernel", "[fuse]") {
 TEST_CASE("fuse: a view of an input, or of a value's only use, adds no kernel", "[fuse]") {
   const std::vector<std::pair<std::string, Shape>> inputs = {{"x", {7, 9}}, {"y", {7, 9}}, {"z", {9, 7}}, {"f", {63}}, {"s", {7, 3, 3}}};
   const char* const rows[] = {
-      // of an input
+      // views of an input
       "y + transpose(z)",
       "y + reshape(f, [7, 9])",
       "y + reshape(s, [7, 9])",
@@ -259,7 +260,7 @@ TEST_CASE("fuse: a view of an input, or of a value's only use, adds no kernel", 
       "sum(reshape(f, [7, 9])*y, axis=0)",
       "p = transpose(z); p/sum(p, axis=1, keepdims=true)",
       "p = x[::-1]; p/sum(p, axis=0, keepdims=true)",
-      // of a value's only use
+      // views of a value with one use
       "transpose(x + y)",
       "reshape(x + y, [63])",
       "reshape(x*y, [7, 3, 3])",
@@ -297,7 +298,7 @@ TEST_CASE("fuse: nested stencils are stored where recomputing them would cost mo
   for (ir::NodeId id = 0; id < graph.size(); ++id)
     CHECK((partition.boundary[id] == Boundary::Inlined || partition.boundary[id] == Boundary::Recompute ||
            partition.boundary[id] == Boundary::Output));
-  // pieces: many boxes that a reduction reads are stored, a few are chosen between
+  // subdomains: a reduction's operand is materialized if it joins many boxes, but inlined if it joins few
   CHECK(fuse(optimised("sum(concat([x, x, 2*x], 0), axis=1)", {{"x", {100, 90}}})).groups.size() == 1);
   CHECK(fuse(optimised("sum(concat([x, x, x, x, x, 2*x], 0), axis=1)", {{"x", {100, 90}}})).groups.size() == 2);
   CHECK(fuse(optimised("concat([x, x, x, x, x, 2*x], 0) + 1", {{"x", {100, 90}}})).groups.size() == 1);
@@ -323,6 +324,6 @@ TEST_CASE("fuse: a kernel has one product of matrices, and a product is computed
   CHECK(products("a = x @ w; b = x @ u") == std::vector<std::int64_t>{1, 1});
   CHECK(products("tanh(x @ w + x @ u)") == std::vector<std::int64_t>{1, 1});
   CHECK(products("a = x @ w; b = tanh(a); c = a*2") == std::vector<std::int64_t>{1});
-  // read by rows, and by what needs their sum
+  // read by rows, and by a value that needs the row sums
   CHECK(products("a = (x @ w)*d; p = sum(a, 1, keepdims=true); y = transpose(p)@((x @ w)*p)") == std::vector<std::int64_t>{1, 0, 1});
 }

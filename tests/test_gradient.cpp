@@ -1,5 +1,5 @@
-// Derivatives as users ask for them: of structs of parameters, forward mode, Hessian products, Jacobians, rules of one's own, checkpoints;
-// what is said about bad input.
+// Derivatives in the public interface: structs of parameters, forward mode, Hessian products, Jacobians, custom rules, checkpoints. Also
+// the errors for bad input.
 #include <onepass/onepass.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ Array random_array(std::vector<std::int64_t> shape, std::uint64_t seed, op::DTyp
 
 std::vector<double> values(const Array& a) { return a.to_vector<double>(); }
 
-/// The text of the error that `body` throws.
+/// Returns the text of the error that `body` throws.
 template <class Body> std::string error_of(Body&& body) {
   try {
     body();
@@ -59,7 +59,7 @@ void check_close(const std::vector<double>& a, const std::vector<double>& b, dou
   }
 }
 
-/// Functions of one tensor, with every kind of operator that a derivative or a Jacobian treats in its own way. x is [3, 4].
+/// Functions of one tensor x of shape [3, 4], with every kind of operator that has a specific derivative or Jacobian rule.
 struct Case {
   const char* name;
   std::function<Tensor(Tensor)> f;
@@ -90,7 +90,7 @@ const std::vector<Case>& cases() {
       {"diagonal", [](Tensor x) { return diagonal(x * x, 1); }},
       {"maximum", [](Tensor x) { return max(x * x, 0) + min(x, 0); }},
       {"roll", [](Tensor x) { return roll(x, 1, 1) * flip(x, 0); }},
-      {"dear", [](Tensor x) { return square(lgamma(lgamma(abs(x) + 3) + 1)) * x; }},  // dear enough to be saved
+      {"dear", [](Tensor x) { return square(lgamma(lgamma(abs(x) + 3) + 1)) * x; }},  // expensive enough to become a residual
       {"scan", [](Tensor x) { return cumsum(x * x, 1) * cumprod(x, 0); }},
       {"product", [](Tensor x) { return prod(x, 0) + prod(x); }},
       {"matmul", [](Tensor x) { return matmul(x, x.T()) / 3; }},
@@ -239,10 +239,10 @@ TEST_CASE("jacobian: of and by nothing", "[gradient]") {
 }
 
 TEST_CASE("custom_vjp: the derivative is what backward says, fused like everything else", "[gradient]") {
-  // A gradient that is clipped on its way back.
+  // A gradient that is clipped in the backward pass.
   const auto clipped = op::custom_vjp([](Tensor x) { return x * 1; }, [](Tensor, Tensor, Tensor dy) { return clamp(dy, -1, 1); });
   auto f = op::compile([&](Tensor x) { return grad(sum(clipped(x * 2) * x), x); });
-  // x·2 through the clip gives clamp(x)·2, and the other factor 2x
+  // x·2 through the clip gives clamp(x)·2; the other factor gives 2x
   CHECK(values(f(Array::from({0.5, 3.0}))) == std::vector{0.5 * 2 + 1, 1.0 * 2 + 6});
   if (op::test::has_codegen()) CHECK(f.stats().kernels == 1);
 }
@@ -259,7 +259,7 @@ TEST_CASE("custom_vjp: several arguments and results, integers among them, and t
     const auto [p, s] = scaled(Layer<Tensor>{a * a, b}, n);
     const Tensor loss = sum(p * s);
     const Tensor da = grad(loss, a);
-    // the same without the rule
+    // the same function without the rule
     const Tensor plain = sum(a * a * b * n * (a * a + b)), plain_da = grad(plain, a);
     return std::tuple{da, plain_da, grad(sum(da), b), grad(sum(plain_da), b)};
   });
@@ -406,7 +406,7 @@ TEST_CASE("gradient: by what the loss does not depend on it is zero, and explain
   CHECK(all.explain().find("note:") == std::string::npos);
 }
 
-// ------------------------------------------------------------------------------------------------ forward now, backward later
+// ---------------------------------------------------------------------------------- pullbacks: results first, gradients later
 
 TEST_CASE("vjp: results now, gradients later, once or many times, on any thread", "[pullback]") {
   auto f = op::compile([](Tensor x, Tensor w) { return std::pair{exp(x) * w, sum(x * w)}; });
@@ -457,7 +457,7 @@ TEST_CASE("vjp: every kind of operator, fused against unfused and reference, bit
           auto together = op::compile(
               [&](Tensor x) {
                 const Tensor y = f(x);
-                return vjp(y, y.cast(dtype), x);  // a half result is rounded before it comes back as the cotangent
+                return vjp(y, y.cast(dtype), x);  // a half result is rounded before it becomes the cotangent
               },
               options);
           CHECK(same_bits(together(x), dx));
@@ -480,7 +480,7 @@ TEST_CASE("vjp: halves are saved unrounded", "[pullback]") {
       const op::PullbackStats stats = pullback.stats();
       CHECK(stats.bytes_saved <= stats.bytes_unfused);
       for (const auto& v : stats.values)
-        if (!v.referenced && v.bytes % 160 == 0) whole_rows = true;  // one f32 a row
+        if (!v.referenced && v.bytes % 160 == 0) whole_rows = true;  // one f32 for each row
     }
     CHECK(whole_rows);
   }
@@ -520,7 +520,7 @@ TEST_CASE("vjp: what is saved is named, and freed with the pullback; arguments a
   constexpr std::int64_t n = 1 << 16;
   auto f = op::compile([](Tensor x) { return softmax(lgamma(abs(x)), 1); });
   std::int64_t before = 0;
-  for (int round = 0; round < 3; ++round) {  // the first one leaves scratch to the threads
+  for (int round = 0; round < 3; ++round) {  // the first round leaves scratch memory to the threads
     before = op::memory_stats().in_use;
     Array x = random_array({16, n / 16}, 24, op::f32);
     {
@@ -534,7 +534,7 @@ TEST_CASE("vjp: what is saved is named, and freed with the pullback; arguments a
       }
       CHECK(input);
       const std::int64_t held = op::memory_stats().in_use;
-      x = Array();  // the pullback still has it
+      x = Array();  // the pullback still refers to it
       CHECK(op::memory_stats().in_use == held);
       static_cast<void>(pullback(y));
       pullback.reset();
@@ -606,7 +606,7 @@ TEST_CASE("vjp: bad input gets a sentence", "[pullback]") {
         "vjp: no result is of a float type; integers and bool carry no derivative");
 }
 
-// ------------------------------------------------------------------------------------------------ are they right?
+// -------------------------------------------------------------------------------------------- checks of gradients
 
 TEST_CASE("check_gradients: differences in f64, forward against reverse mode; what is wrong is named", "[check]") {
   for (const Case& c : cases()) {

@@ -18,7 +18,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Equal but for the numbers of interned lists and for source lines.
+// True if the graphs are equal, except for ids of interned lists and source lines.
 bool same(const Graph& a, const Graph& b) {
   const auto same_list = [](List x, List y) { return std::ranges::equal(x, y); };
   if (a.size() != b.size() || a.outputs != b.outputs || a.output_names != b.output_names) return false;
@@ -286,7 +286,7 @@ TEST_CASE("parse: no prefix and no damaged byte of a good text crashes it", "[pr
       } catch (const ValueError&) {}
     }
   }
-  CHECK(accepted > 100);  // many changes are harmless; what matters is that the others are ValueErrors
+  CHECK(accepted > 100);  // many changes are harmless; all others must be ValueErrors
 }
 
 TEST_CASE("verify: names the pass, the node and the rule, and prints the graph", "[verify]") {

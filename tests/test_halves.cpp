@@ -1,5 +1,5 @@
-// f16 and bf16: kept in f32 inside a program, rounded at casts and at outputs alone, by every conversion once; in the reference and in
-// kernels of every width, by the processor's instructions and by integer arithmetic. The oracle is a table of every half as a double.
+// f16 and bf16: values are f32 inside a program; only casts and outputs round, once each. This holds in the reference and in kernels of
+// every width, by instructions of the processor and by integer arithmetic. The oracle is a table of every half as a double.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ namespace {
 
 struct Format {
   DType dtype;
-  int mantissa, least;  // bits behind the leading one; the exponent of the last place of subnormals
+  int mantissa, least;  // fraction bits; exponent of the last place of subnormals
 };
 constexpr Format kFormats[] = {{f16, 10, -24}, {bf16, 7, -133}};
 
@@ -46,7 +46,7 @@ double value_of(const Format& f, std::uint16_t bits) {
   return exponent == 0 ? sign * std::ldexp(fraction, f.least) : sign * std::ldexp(fraction | 1 << f.mantissa, f.least + exponent - 1);
 }
 
-// The positive halves in order, infinity last, which stands for the next power of two.
+// Returns the non-negative halves in order. The last entry, for infinity, is the next power of two.
 std::vector<double> halves(const Format& f) {
   std::vector<double> out;
   for (std::uint16_t bits = 0; std::isfinite(value_of(f, bits)); ++bits) out.push_back(value_of(f, bits));
@@ -55,7 +55,7 @@ std::vector<double> halves(const Format& f) {
   return out;
 }
 
-// The bits of the nearest half by search; `x` has more digits than a double where it is an integer, so it is compared as it is.
+// Returns the bits of the nearest half by search. The comparison does not go through double, since integers may have more digits.
 template <class T> std::uint16_t nearest(const Format& f, const std::vector<double>& table, T x) {
   const std::uint16_t infinity = static_cast<std::uint16_t>(table.size() - 1);
   const long double value = static_cast<long double>(x), magnitude = std::fabs(value);  // 64 digits: exact
@@ -69,11 +69,11 @@ template <class T> std::uint16_t nearest(const Format& f, const std::vector<doub
   return static_cast<std::uint16_t>(sign | (low + up));
 }
 
-// ---- every form in which a graph runs
+// ---- all forms of execution of a graph
 
 compiler::Target without_f16c(compiler::Target target) {
   if (!target.triple.starts_with("x86_64")) return target;
-  target.cpu = "x86-64-v3";  // AVX-512 would bring the conversions back
+  target.cpu = "x86-64-v3";  // AVX-512 would imply the conversions
   target.features = "-f16c";
   return target;
 }
@@ -91,7 +91,7 @@ std::vector<Form> forms() {
   return out;
 }
 
-// out = convert(x): the bits of every form, compared with the expected ones. `convert` is a line of the printed form, of %0 to %1.
+// Compares the bits of out = convert(x) in every form with the expected ones. `op` is the operator of the printed form, from %0 to %1.
 template <class T, class R>
 void check_conversion(DType from, DType to, const std::vector<T>& x, const std::vector<R>& expected, const char* op = "cast") {
   const auto n = static_cast<std::int64_t>(x.size());
@@ -118,7 +118,7 @@ std::vector<std::uint16_t> all_patterns() {
   return out;
 }
 
-// Around every half and every midpoint of two, of both signs: the value, and the floats next to it.
+// Returns every half, every midpoint of two halves, and the floats next to them, with both signs.
 template <class T> std::vector<T> edges(const Format& f) {
   const std::vector<double> table = halves(f);
   std::vector<T> out;
@@ -178,7 +178,7 @@ std::vector<Array> run_formula(const char* formula, const std::vector<Array>& in
   return program.call(arguments);
 }
 
-// The results of generic mode, after all modes gave their bits.
+// Returns the results of generic mode, after a check that all modes give the same bits.
 std::vector<Array> everywhere(const char* formula, const std::vector<Array>& inputs) {
   INFO(formula);
   const std::vector<Array> expected = run_formula(formula, inputs, with(Mode::reference));
@@ -247,7 +247,7 @@ TEST_CASE("halves: f32 and f64 are rounded once, to nearest even", "[halves]") {
     check_edges<float>(f);
     check_edges<double>(f);
   }
-  // Doubles that f32 would make a tie of first.
+  // Doubles for which rounding to f32 first would make a tie.
   const std::vector<double> x{1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40, 0x1p-25 + 0x1p-77, 65520 - 0x1p-30};
   const std::vector<std::uint16_t> as_f16{0x3c01, 0x3c04, 0x0001, 0x7bff}, as_bf16{0x3f80, 0x3f81, 0x3300, 0x4780};
   check_conversion(f64, f16, x, as_f16);
@@ -265,7 +265,7 @@ TEST_CASE("halves: integers of every width are rounded once", "[halves]") {
     check_integers<std::int64_t>(f);
     check_integers<std::uint64_t>(f);
   }
-  // By way of f64 this would be a tie of bf16.
+  // Rounding to f64 first would make a tie of bf16.
   check_conversion(i64, bf16, std::vector{(std::int64_t{1} << 60) + (std::int64_t{1} << 52) + 1}, std::vector<std::uint16_t>{0x5d81});
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("halves: nothing is rounded between operators, and everything at a cas
   CHECK(everywhere("cast(x*y, i32)", {x, y})[0].to_vector<std::int32_t>()[0] == INT32_MAX);
   CHECK(everywhere("bitcast(x*0.3, u16)", {x})[0].to_vector<std::uint16_t>() ==
         std::vector<std::uint16_t>{op::Half(60000 * 0.3f).bits(), op::Half(0.3).bits(), 0});
-  // 0.1 is the nearest f32 to a half, and the nearest half where a cast or full makes it one.
+  // As an operand of a half, 0.1 is the nearest f32. A cast or full makes it the nearest half.
   CHECK(everywhere("cast(x[1]*0.1, f16) == cast(0.1, f16)", {x})[0].item<bool>());
   CHECK(everywhere("cast(x[1:2]*0.1 - 0.1, f32)", {x})[0].to_vector<float>() == Floats{0});
   CHECK(everywhere("cast(x[1:2]*0.1, f16) - full([1], 0.1, f16)", {x})[0].to_vector<op::Half>()[0] == 0.0f);
@@ -306,12 +306,12 @@ TEST_CASE("halves: a result that another kernel reads again is read unrounded", 
     everywhere(formula, {x});
     everywhere(formula, {b});
   }
-  // The mean of 2^k + 1 equal values is that value, of f16 and f32 alike; a rounded sum would have overflowed.
+  // The mean of 2^k + 1 equal values is that value, both in f16 and f32; a rounded sum would overflow.
   const Array large = Array::full({4097}, 1000.0, f16);
   CHECK(everywhere("m = mean(large); y = large - m; z = m", {large})[1].item<op::Half>() == 1000.0f);
 }
 
-// Their shorter forms are within 4 ULP of f32: the half is the nearest one to a number that near.
+// The shorter expansions are within 4 ULP of f32. The result is the half nearest to a value within that error.
 TEST_CASE("halves: erf and tanh are taken from shorter expansions in every mode", "[halves]") {
   const std::vector<std::uint16_t> bits = all_patterns();
   for (const Format& f : kFormats) {
@@ -332,7 +332,7 @@ TEST_CASE("halves: erf and tanh are taken from shorter expansions in every mode"
       CHECK(wrong == 0);
     }
     const Array x = Array::full({8}, 0.5, f.dtype);
-    everywhere("erf(cast(x, f32))", {x});  // of f32 as ever
+    everywhere("erf(cast(x, f32))", {x});  // f32 uses the full expansion
     CHECK_THAT(last_optimized_graph(), !Catch::Contains("_short"));
   }
 }
@@ -349,7 +349,7 @@ TEST_CASE("halves: types meet as the language says", "[halves]") {
     CHECK(type("h + k", {h, Array::ones({2}, t)}) == f16);
     CHECK(type("b*k", {b, Array::ones({2}, t)}) == bf16);
   }
-  // an integer is rounded as it meets a half
+  // an integer is rounded when combined with a half
   CHECK(everywhere("h*0 + k", {h, Array::full({2}, 2049, i32)})[0].to_vector<op::Half>()[0] == 2048.0f);
   CHECK(everywhere("cast(h*0 + k, f32) - 2048", {h, Array::full({2}, 2049, i32)})[0].to_vector<float>()[0] == 0);
   CHECK(type("h > b", {h, b}) == boolean);
@@ -456,7 +456,7 @@ TEST_CASE("halves: objects for AArch64 are emitted", "[halves]") {
     }
   }
   CHECK_THAT(assembly, Catch::Contains("fcvtl") && Catch::Contains("fcvtn"));
-  CHECK_THAT(assembly, !Catch::Contains("\tbl\t"));  // no call of a library's conversion
+  CHECK_THAT(assembly, !Catch::Contains("\tbl\t"));  // no calls of library conversions
 }
 #endif
 

@@ -1,5 +1,5 @@
-// Indexing by data: take, take_along_axis, scatter_add, index_add, cross_entropy. What they mean, how many kernels they take, equal bits in
-// every mode, and what a bad index does.
+// Indexing by data: take, take_along_axis, scatter_add, index_add, cross_entropy. Checks results, numbers of kernels, equal bits in every
+// mode, and errors of bad indices.
 #include <onepass/onepass.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ using Integers = std::vector<std::int64_t>;
 
 namespace {
 
-// Both signs, inside an axis of that extent.
+// Returns valid indices of both signs into an axis of that extent.
 Array random_indices(Integers shape, std::int64_t extent, op::DType type = i64, std::uint64_t seed = 3) {
   const std::string text = "cast(floor((x + 1)*0.4999*2*" + std::to_string(extent) + ") - " + std::to_string(extent) + ", " +
                            std::string(op::name_of(type)) + ")";
@@ -41,13 +41,13 @@ TEST_CASE("indexing: what each means", "[indexing]") {
   const Array u = Array::from({10.0f, 20.0f, 30.0f, 40.0f}, {2, 2});
   CHECK(floats("scatter_add(x, j, u, 1)", {{"x", x}, {"j", j}, {"u", u}}) == Floats{1, 12, 23, 74, 5, 6});
   CHECK(floats("index_add(x, k, u, 1)", {{"x", x}, {"k", Array::from<std::int64_t>({-1, 0})}, {"u", u}}) == Floats{21, 2, 13, 44, 5, 36});
-  // in increasing order of the indices, from x on
+  // adds in increasing order of the indices, starting with x
   const Array big = Array::from({1e8f, 1.0f, -1e8f, 3.0f}), zeros = Array::from<std::int64_t>({0, 0, 0, 0});
   CHECK(floats("index_add(x, k, u, 0)", {{"x", Array::from({0.5f})}, {"k", zeros}, {"u", big}}) ==
         Floats{(((0.5f + 1e8f) + 1.0f) - 1e8f) + 3.0f});
   CHECK(same_everywhere("index_add(zeros([3], i64), k, 1, 0)", {{"k", Array::from<std::int64_t>({2}, {})}}).to_vector<std::int64_t>() ==
         Integers{0, 0, 1});
-  // a rank-0 index takes the axis away
+  // a rank-0 index removes the axis
   CHECK(op::formula("take(x, k, 0)")({x, Array::from<std::int64_t>({1}, {})}).operator Array().shape().size() == 1);
 }
 
@@ -126,8 +126,8 @@ TEST_CASE("indexing: threads share what is added, by the places where no other a
                            {"o", random_indices({n}, 300'000)}};
   for (const char* formula : {"index_add(x, i, u, 0)",
                               "index_add(x, k, exp(u), 0)",
-                              "index_add(x[:7], f, u, 0)",  // too few places to share
-                              "index_add(z, o, u, 0)",      // more than the second-level cache holds
+                              "index_add(x[:7], f, u, 0)",  // too few rows to partition
+                              "index_add(z, o, u, 0)",      // larger than the second-level cache
                               "index_add(z, o%1000, u, 0)",
                               "index_add(z, cast(o, i32)[::-1], exp(u), 0)",
                               "index_add(cast(z, f64), reshape(o, [300, 200]), 1.5*reshape(cast(u, f64), [300, 200]), 0)",
@@ -146,7 +146,7 @@ TEST_CASE("indexing: threads share what is added, by the places where no other a
                               "scatter_add(t, reshape(i[:30000], [3, 10000]), s[:, :10000], 1)",
                               "dx = grad(sum(take(x, i, 0)*u), [x])"})
     same_everywhere(formula, all);
-  // a bad index of anyone's range is found
+  // a bad index in any thread's range is found
   for (const std::int64_t at : {std::int64_t{0}, n / 2, n - 1})
     for (const int threads : {1, 2, 3, 7}) {
       std::vector<std::int64_t> bad = many.to_vector<std::int64_t>();
@@ -160,10 +160,10 @@ TEST_CASE("indexing: threads share what is added, by the places where no other a
 TEST_CASE("indexing: a gather and what is around it are one kernel", "[indexing]") {
   const Array x = random_array({200, 64}), r = random_indices({300}, 200), labels = random_indices({200}, 64);
   const NamedArrays all = {{"x", x}, {"r", r}, {"l", labels}, {"v", random_array({64})}};
-  CHECK(kernels("exp(take(x*v, r, 0))", all) == 2);  // what is indexed lies in memory
+  CHECK(kernels("exp(take(x*v, r, 0))", all) == 2);  // the indexed array must be materialized
   CHECK(kernels("exp(take(x, r, 0))*v + 1", all) == 1);
   CHECK(kernels("sum(take(x[:, ::-1], r, 0)*v, 1)", all) == 1);
-  CHECK(kernels("take(x, r, 0)[5:, 2]", all) == 2);  // all indices are checked, whatever is left out
+  CHECK(kernels("take(x, r, 0)[5:, 2]", all) == 2);  // all indices are checked, even those of unused rows
   const NamedArrays classes = {{"x", x}, {"l", op::formula("(l + 64)%64")({labels})}, {"v", random_array({64})}};
   for (const char* formula : {"cross_entropy(x, l)", "cross_entropy(x*2 + v, l)"}) {
     CHECK(kernels(formula, classes) == 1);
@@ -227,7 +227,7 @@ TEST_CASE("indexing: a bad index is an error of the call, the same in every mode
   check("a = take(x, i, 1); b = take(x, i, 0)", indices({9}, {1}), "take: the index 9 at [0] is out of range: axis 1");
   check("grad(sum(take(x, i, 0)), [x])", indices({1, 5}, {2}), "take: the index 5 at [1]");
 
-  // usable afterwards; what nothing uses is not evaluated
+  // still usable; unused values are not evaluated
   const op::Formula f = op::formula("take(x, i, 0)");
   for (int k = 0; k < 5; ++k) {
     CHECK_THROWS_AS(f({x, indices({5}, {1})}), op::IndexError);
@@ -237,7 +237,7 @@ TEST_CASE("indexing: a bad index is an error of the call, the same in every mode
   Array b = Array::zeros({5, 7}, f32);
   two.into({{"b", b}}, {{"x", x}, {"i", indices({50}, {1})}});
   CHECK(error_of("take(x, i, 0).shape[0]", {{"x", x}, {"i", indices({50}, {1})}}) == "no error");
-  // the indices may be where a result goes: they are read again to say which was bad
+  // a result may overwrite the indices, although the error message reads them again
   const Array i = indices({3, 60, 1}, {3});
   const op::Formula over = op::formula("y = i + 1; z = take(x, i, 0)");
   Array z = Array::zeros({3, 7}, f32);
@@ -312,7 +312,7 @@ TEST_CASE("indexing: along an axis of one element", "[indexing]") {
   for (const char* formula :
        {"take(x, i, 1)", "take(x, j, 0)*2", "sum(take(y, j, 1), 0)", "take_along_axis(x, i, 0)", "cummax(take(y, i, 1)[:, :, 0], 0)"})
     same_everywhere(formula, all);
-  // The element is the same in all rows, the index that is checked is not.
+  // The element is the same in all rows, but the checked index is not.
   const Array row = random_array({1, 40}), places = random_indices({7, 40}, 1);
   same_everywhere("argmax(take_along_axis(row, i, 0), 0, keepdims=true)", {{"row", row}, {"i", places}});
   std::vector<std::int64_t> beyond(7 * 40, 0);

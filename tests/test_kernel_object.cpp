@@ -1,4 +1,4 @@
-// The object loader: sections laid out and relocated against each other, and bytes that are not an object refused without harm.
+// The object loader: sections are laid out and relocated, and bytes that are not an object are rejected without harm.
 #include "compiler/kernel_object.h"
 
 #include <elf.h>
@@ -16,13 +16,13 @@ using onepass::compiler::KernelObject;
 
 namespace {
 
-// A small object: .text, .rodata, their relocations, symbols.
+// Writer of a small object: .text, .rodata, their relocations, symbols.
 struct ObjectWriter {
   std::string text, constants;
   struct Relocation {
     std::uint64_t offset;
     std::uint32_t type;
-    std::uint32_t symbol;  // 1: kernel, 2: the constants, 3: a function `helper` at `helper`, 4: undefined
+    std::uint32_t symbol;  // 1: kernel, 2: the constants, 3: a function `helper` at offset `helper`, 4: undefined
     std::int64_t addend;
   };
   std::vector<Relocation> relocations;
@@ -71,7 +71,7 @@ struct ObjectWriter {
     symbol(undefined_name, ELF64_ST_INFO(STB_GLOBAL, STT_NOTYPE), SHN_UNDEF, 0);
     section(".symtab", SHT_SYMTAB, 0, symbols, 8, 5, 1, sizeof(Elf64_Sym));
     section(".strtab", SHT_STRTAB, 0, strings, 1, 0, 0, 0);
-    section(".note.GNU-stack", SHT_STRTAB, 0, names, 1, 0, 0, 0);  // serves as the section names
+    section(".note.GNU-stack", SHT_STRTAB, 0, names, 1, 0, 0, 0);  // also the section names
     out.resize((out.size() + 7) / 8 * 8);
     Elf64_Ehdr header{};
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
@@ -92,7 +92,7 @@ struct ObjectWriter {
   }
 };
 
-// kernel(words, begin, end, scratch): words[0] = the constant, read as data; through a call of `helper`.
+// Returns kernel(words, begin, end, scratch), which calls `helper` to load the constant and stores it to words[0].
 ObjectWriter small_object() {
   ObjectWriter w;
   const std::uint64_t constant = 0x1122334455667788ull;
@@ -170,7 +170,7 @@ TEST_CASE("kernel object: damaged bytes are refused or loaded, never followed", 
   const std::string whole = small_object().write();
   int refused = 0;
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // a block of exactly that size, so that the sanitizer sees a byte too many
+    // a block of exactly that size, so that the sanitizer finds reads past the end
     const std::vector<char> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     try {
       KernelObject::load({cut.data(), cut.size()});
@@ -187,7 +187,7 @@ TEST_CASE("kernel object: damaged bytes are refused or loaded, never followed", 
       else damaged[at] = static_cast<char>(random());
     }
     try {
-      KernelObject::load({damaged.data(), damaged.size()});  // what loads is not run
+      KernelObject::load({damaged.data(), damaged.size()});  // loaded code is not run
     } catch (const InternalError&) {}
   }
   SUCCEED();

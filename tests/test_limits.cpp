@@ -1,5 +1,5 @@
-// Groups above the limits of a kernel: where they are cut, that every part is within the limits, that no bit changes, and that ten thousand
-// operators take no more than ten times as long as a thousand.
+// Fusion groups above the limits of a kernel: where they are cut, that every part is within the limits, and that no bit changes. Ten
+// thousand operators take at most ten times as long as a thousand.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ int rounds(int usual) {
   return usual;
 }
 
-// Counted apart from the pass, the plain way: what a group computes, and how many of its values wait at the worst moment.
+// Size of a fusion group, counted independently of the pass: its nodes, its primitives, and its largest number of live values.
 struct Load {
   std::size_t nodes = 0, primitives = 0, live = 0;
 };
@@ -93,7 +93,7 @@ void check_limits(const Graph& graph, const Partition& partition, const KernelLi
   }
 }
 
-// Binary operators on two of the last `alive` values each.
+// Returns a graph of binary operators whose operands are among the last `alive` values.
 Graph wide_graph(int operators, std::size_t alive, std::int64_t length, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Graph g;
@@ -115,7 +115,7 @@ Graph wide_graph(int operators, std::size_t alive, std::int64_t length, std::uin
   return ir::prune(g);
 }
 
-// One line a group: the names of the outputs or the operators that it stores, and why.
+// Returns one line for each fusion group: the names or operators of its outputs, and the reasons.
 std::string groups(const Graph& graph, const KernelLimits& limits) {
   const Partition partition = fuse(graph, {.limits = limits});
   std::string out;
@@ -143,22 +143,22 @@ TEST_CASE("limits: golden cuts", "[limits]") {
   const std::vector<std::pair<std::string, Shape>> inputs = {{"x", {7, 9}}, {"y", {7, 9}}, {"z", {7, 1}}};
   const Row rows[] = {
       {"y + x*2 - 1", {.primitives = 3}, "out: output\n"},
-      // at the neck, although a later cut is in reach
+      // at the narrowest point, although a later cut is possible
       {"a = x + y; b = a*2 - a/y; c = sqrt(b); d = abs(c); h = d*2; f = h + d*x; g = f - h*y",
        {.primitives = 8},
        "abs: kernel limit\n"
        "g: output\n"},
-      // a value of one column crosses more cheaply than one of them all
+      // cutting at a value of one column is cheaper than at a full one
       {"m = abs(z) + 1; n = sqrt(m); p = abs(n); q = x*p; r = q + y; s = r*q", {.primitives = 5}, "abs: kernel limit\ns: output\n"},
-      // an output is stored anyway: it costs a load only
+      // an output is materialized anyway, so a cut there adds only a load
       {"fn f(x) {\n a = x + 1; b = abs(a); c = sqrt(b); d = abs(c); g = sqrt(d)\n return b, g\n}",
        {.primitives = 3},
        "b: output\ng: output\n"},
-      // softmax: the sum over the rows is joined to its consumer behind the cut
+      // softmax: the row sum and its consumer are in one kernel after the cut
       {"u = abs(x*y) - max(x, axis=1, keepdims=true); v = u*u; p = v/sum(v, axis=1, keepdims=true)",
        {.primitives = 5},
        "mul: kernel limit\np: output\n"},
-      // of four products three may wait, with x; the first is stored
+      // three of the four products may be live together with x; the first is materialized
       {"a = x*1; b = x*2; c = x*3; d = x*4; (a + b) + (c + d)", {.live = 3}, "mul: kernel limit\nout: output\n"},
   };
   for (const Row& row : rows) {
@@ -241,7 +241,7 @@ TEST_CASE("limits: a program of ten thousand operators, by threads, misaligned, 
   std::vector<std::vector<float>> storage(kInputs, std::vector<float>(kLength + 1));
   for (auto& v : storage)
     for (float& x : v) x = static_cast<float>(static_cast<int>(random() % 4096) - 2048) / 512;
-  const auto arrays = [&](std::vector<std::vector<float>>& memory) {  // from the second element on: at no multiple of 64
+  const auto arrays = [&](std::vector<std::vector<float>>& memory) {  // starts at the second element, so it is not 64-byte aligned
     std::vector<Array> out;
     for (auto& v : memory) out.push_back(Array::wrap(std::span(v).subspan(1), {kLength}));
     return out;
@@ -262,7 +262,7 @@ TEST_CASE("limits: a program of ten thousand operators, by threads, misaligned, 
     runtime::Program program(parsed.record, parsed.inputs, options);
     const std::vector<Array> got = program.call(arguments(inputs));
     for (std::size_t k = 0; k < got.size(); ++k) CHECK(got[k].to_vector<float>() == expected[k].to_vector<float>());
-    CHECK(program.stats().launches >= kLarge / 1000);  // 1,000 primitives a kernel
+    CHECK(program.stats().launches >= kLarge / 1000);  // at most 1,000 primitives in a kernel
     std::vector<std::vector<float>> changed = storage;
     std::vector<Array> own = arrays(changed);
     Array* const targets[] = {&own[0], &own[1]};

@@ -1,5 +1,5 @@
-// Programs that a loop of the host writes out, number by number: what they compile to grows with the loop and no faster, and arrays that are
-// assembled of single values have the bits of every other mode.
+// Programs that a loop of the host writes out, step by step. Their compiled size grows linearly with the loop. Arrays assembled from single
+// values have the same bits in every mode.
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -19,7 +19,8 @@ using namespace onepass::test;
 
 namespace {
 
-// A variance that follows the squares of a series, and the series' likelihood: statements `h0 = …`, `l1 = …`, …, of which l{steps} is the last.
+// Returns a variance recursion over the squares of a series, and the series' likelihood: statements `h0 = …`, `l1 = …`, …, ending with
+// l{steps}.
 std::string likelihood(int steps) {
   std::string text = "h0 = w/(1.0 - a - b); l0 = 0.0*w";
   for (int t = 0; t < steps; ++t) {
@@ -63,14 +64,14 @@ TEST_CASE("long programs: kernels and statements grow with the loop and no faste
                   << often.kernels << ", " << often.statements);
   CHECK(often.nodes <= 9 * once.nodes);
   CHECK(often.statements <= 9 * once.statements);
-  CHECK(often.statements <= 3 * often.nodes);  // hardly anything is computed twice
+  CHECK(often.statements <= 3 * often.nodes);  // almost nothing is computed twice
   CHECK(often.kernels <= 2 + often.statements / 100);
 }
 
 TEST_CASE("long programs: an assembled array has the bits of every other mode", "[long]") {
   const int steps = 40;
   const std::string text = likelihood(steps);
-  // a result; with a number that has no derivative; read by other kernels; twice; of several types of operands
+  // as a result; with an element without a derivative; read by other kernels; used twice; of operands of several types
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); g", steps), inputs(steps));
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); g", steps - 3), inputs(steps));
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); r - 0.1*g + sum(g)", steps), inputs(steps));
@@ -106,7 +107,7 @@ TEST_CASE("long programs: an assembled array is stored wherever the caller wants
     CHECK(other.item<double>() == third.item<double>());
     CHECK(rows.to_vector<double>() == doubled.to_vector<double>());
     for (std::int64_t i = 1; i < 2 * kSteps; i += 2) CHECK(std::isnan(wide.at<double>({i})));
-    Array over = Array::from(x.to_vector<double>(), {kSteps});  // over what it is computed from
+    Array over = Array::from(x.to_vector<double>(), {kSteps});  // overwrites its own operand
     f.into(over, scalar, other, rows)(over, w);
     CHECK(over.to_vector<double>() == expected.to_vector<double>());
   }

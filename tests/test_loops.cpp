@@ -1,4 +1,4 @@
-// LoopProgram: nests as loops. Each is verified, interpreted, and gives the reference's bits; what is not well formed is found.
+// LoopProgram: nests as loops. Each one is verified and interpreted, and gives the reference's bits. Malformed programs are rejected.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -32,7 +32,7 @@ using compiler::loops::Code, compiler::loops::Line, compiler::loops::Program;
 
 namespace {
 
-// How the interpreted loops of a graph differ from the reference; empty where they do not.
+// Returns a description of the first difference between interpreted loops and the reference; empty if all bits are equal.
 std::string difference(const ir::Graph& graph, std::span<const ir::ArrayView> views, bool unfused = false, std::int64_t* counted = nullptr,
                        bool as_run = false) {
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, views);
@@ -174,7 +174,7 @@ TEST_CASE("loops: programs as people write them give the reference's bits", "[lo
 
 namespace {
 
-// Of floats of f32: a long row of random ones has a NaN, and its sums show nothing.
+// Returns finite f32 values. Random bits in a long row include a NaN, which hides errors of sums.
 Arguments ordinary_arguments(const ir::Graph& graph, std::uint64_t seed) {
   Arguments arguments = random_arguments(graph, seed);
   std::mt19937 random(static_cast<std::uint32_t>(seed));
@@ -186,12 +186,12 @@ Arguments ordinary_arguments(const ir::Graph& graph, std::uint64_t seed) {
   return arguments;
 }
 
-using Draw = std::function<loops::Id(std::size_t)>;  // a number below this one
+using Draw = std::function<loops::Id(std::size_t)>;  // returns a random number below its argument
 using Changes = std::vector<std::pair<const char*, std::function<void(Program&)>>>;
 
-// Lines are moved, exchanged, left out and renamed.
+// Returns changes that move, exchange, remove or rename lines.
 Changes changes_by(const Draw& draw) {
-  const auto without = [](Program& p, loops::Id gone) {  // and the lines after it one earlier
+  const auto without = [](Program& p, loops::Id gone) {  // later line numbers decrease by one
     const auto moved = [&](loops::Id id) { return id == loops::kNone || id <= gone ? id : id - 1; };
     const auto operand = [&](loops::Id id) { return id == gone ? static_cast<loops::Id>(p.lines.size()) : moved(id); };
     p.lines.erase(p.lines.begin() + gone);
@@ -241,7 +241,7 @@ Changes changes_by(const Draw& draw) {
 
 }  // namespace
 
-// What the verifier lets through gives the same bits.
+// Changed programs that the verifier accepts must give the same bits.
 TEST_CASE("loops: a program that was changed is refused, or is the same", "[loops]") {
   std::mt19937_64 random(5);
   const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
@@ -290,10 +290,10 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
   }
   CAPTURE(refused, same);
   CHECK(refused > (kIsSanitized ? 100 : 500));
-  CHECK(same > (kIsSanitized ? 4 : 20));  // neighbours that do not depend on one another, and the like
+  CHECK(same > (kIsSanitized ? 4 : 20));  // swaps of independent neighbors and similar changes
 }
 
-// The same of sums that are factored into the sums of chunks, of each phase that begins at the end, and of orders that are written out.
+// The same for sums split into chunks, for phases, and for sums with explicit order.
 TEST_CASE("loops: a program of rows in chunks that was changed is refused, or is the same", "[loops]") {
   std::mt19937_64 random(7);
   const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
@@ -384,14 +384,14 @@ TEST_CASE("loops: a program of rows in chunks that was changed is refused, or is
 
 namespace {
 
-// The line of the n-th loop over i<root>, in whatever part.
+// Returns the line of the n-th loop over i<root>, over any part of it.
 loops::Id loop_over(const Program& p, loops::Id root, int n = 0) {
   for (loops::Id i = 0; i < p.lines.size(); ++i)
     if (p.lines[i].code == Code::Loop && p.digits[p.lines[i].at].root == root && n-- == 0) return i;
   return loops::kNone;
 }
 
-// The bits of a graph of one kernel when its loops are changed.
+// Returns the difference in bits when the loops of a one-kernel graph are changed; empty if there is none.
 std::string difference_when(const ir::Graph& graph, const std::function<Program(const Program&)>& change) {
   const Arguments arguments = random_arguments(graph, 4);
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
@@ -638,7 +638,7 @@ TEST_CASE("loops: a matrix product in tiles of both loops keeps a sum for each e
     Program out = done(loops::split(p, loop_over(p, j), 16));
     out = done(loops::split(out, loop_over(out, i), 4));
     out = done(loops::interchange(out, loop_over(out, i, 1)));  // j/16 around i%4
-    for (const loops::Id root : {j, i}) {                       // each goes inside k, and around what follows the sum again
+    for (const loops::Id root : {j, i}) {                       // moves each inside k, and again around the lines after the sum
       out = done(loops::fission(out, loop_over(out, root, 1), out.lines[loop_over(out, k)].end));
       out = done(loops::interchange(out, loop_over(out, root, 1)));
     }
@@ -676,7 +676,7 @@ TEST_CASE("loops: what would change an order or a result is refused, with the re
         }) == "");
 }
 
-// Any sequence of transformations that are not refused gives the same bits.
+// Any sequence of accepted transformations gives the same bits.
 TEST_CASE("loops: random transformations give the reference's bits", "[loops]") {
   std::mt19937_64 random(9);
   const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % std::max<std::size_t>(n, 1)); };
@@ -776,7 +776,7 @@ for i0
       }
 }
 
-// Interpreted with the tasks in each order, and compiled in both tiers.
+// Returns the difference of interpreted runs with tasks in each order, and of compiled kernels in both tiers; empty if there is none.
 std::string difference_as_run(const ir::Graph& graph, std::uint64_t seed, int threads = 1) {
   RunOptions options{.threads = threads};
   if (threads > 1) options.split_work = 0;
@@ -874,7 +874,7 @@ for i0/4 parallel
       INFO(text << ", " << n);
       CHECK(difference_as_run(optimised(text, {{"x", {39, n}}, {"w", {n}}}), static_cast<std::uint64_t>(n)) == "");
     }
-  for (const std::int64_t n : {4, 11})  // an item has several rows of the loop around them
+  for (const std::int64_t n : {4, 11})  // a task has several rows of the enclosing loop
     CHECK(difference_as_run(optimised("sum(x*w, axis=2)", {{"x", {50, 1, 130}}, {"w", {1, n, 130}}}), 1) == "");
 }
 
@@ -953,19 +953,19 @@ for i0 parallel
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n), 3) == "");
     }
   CHECK(difference_as_run(optimised("sum(x*reshape(w, [3, 1, 1]), axis=2)", {{"x", {3, 2, 9000}}, {"w", {3}}}), 1, 2) == "");
-  // what stands between the loops that tasks share is stored by one of them
+  // values between the loops that tasks share are stored by one task only
   const ir::Graph both = optimised("m = max(x, axis=1); y = softmax(x)", {{"x", {2, 33000}}});
   Counts counts;
   static_cast<void>(run(both, random_arguments(both, 1).views, {.threads = 3, .split_work = 0, .counts = &counts}));
   for (const Counts::Array& array : counts.arrays)
     for (const std::uint8_t times : array.stores) REQUIRE(times <= 1);
-  // refused: sums that are read before all tasks have added to them, or that each task would start
+  // refused: sums that are read before all tasks have added to them, or that each task would restart
   const Program chunks = done(loops::factor(loops::lower(planned.nest), loop_over(loops::lower(planned.nest), 1)));
   CHECK(loops::bind(chunks, loop_over(chunks, 1), loops::Bind::Parallel).why_not() == "line 9: reads a0 while tasks add to it");
   Program carried = program;
   carried.accumulators[0].axes.clear();
   CHECK(loops::verify(carried) == "line 0: is carried from one task to another");
-  Program alone = program;  // a sum of one chunk for all
+  Program alone = program;  // one chunk's sum instead of the total
   for (Line& l : alone.lines)
     if (l.code == Code::Result && l.at == 0) l.at = 1;
   CHECK(loops::verify(alone) != "");
@@ -1104,10 +1104,10 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
                                               {6, 16, false, false, false},
                                               {5, 8, false, true, true, 4},
                                               {3, 24, false, true, true, 0, 8},        // several vectors
-                                              {4, 16, false, true, true, 0, 0, true},  // packed once for all
+                                              {4, 16, false, true, true, 0, 0, true},  // packed once for all tasks
                                               {4, 16, false, true, true, 8, 8, true},
                                               {3, 16, false, true, true, 0, 8, false, true},  // along the rows
-                                              {4, 8, false, false, false, 8},                 // turned where they are read
+                                              {4, 8, false, false, false, 8},                 // transposed at each read
                                               {2, 8, false, false, false, 8, 0, false, true}})
       for (int k = 0; k < orders; ++k) {
         const loops::TaskOrder order = k ? loops::TaskOrder::Forward : loops::TaskOrder::Shuffled;
@@ -1166,7 +1166,7 @@ TEST_CASE("loops: sums that a condition chooses are left out where it is false",
   CHECK_THAT(text_of("i = iota([40]); j = iota([50]); out = where(i[:, none] >= j[none, :], (a @ b)*2, -1)"),
              Catch::Contains("for i1%256 where s"));
   CHECK_THAT(text_of("where(c > 0, a @ b, -1)"), Catch::Contains("for i1%256 where s"));
-  // needed elsewhere, too; chosen where the condition is false; a condition on the sum
+  // sum also needed elsewhere; selected where the condition is false; condition on the sum
   for (const char* text : {"s = a @ b; out = where(c > 0, s, s*2)", "where(c > 0, -1, a @ b)", "s = a @ b; out = where(s > 0, s, 0)"}) {
     INFO(text);
     CHECK(text_of(text).find(" where s") == std::string::npos);

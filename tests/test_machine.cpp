@@ -1,4 +1,5 @@
-// Described machines: the text is read strictly, and what is described is what plans are made for; the bits of results are the same on all.
+// Described machines: the text is parsed strictly, and plans are made for the described machine. Results have the same bits on all
+// machines.
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
@@ -112,7 +113,7 @@ TEST_CASE("prints the machine, for the case below", "[.][in-a-process-of-its-own
 }
 
 TEST_CASE("machine: the variable describes the machine of a process, and a bad one is an error of what is compiled", "[machine]") {
-  const auto in_process = [](const char* value) {  // that asks for the first time
+  const auto in_process = [](const char* value) {  // a fresh process, which reads the variable
     char name[] = "/tmp/onepass-machine-XXXXXX";
     const int file = mkstemp(name);
     REQUIRE(file >= 0);

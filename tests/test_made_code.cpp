@@ -1,4 +1,4 @@
-// Where the system lets no program run code that it made: functions run in tiles or are interpreted, with the same bits and one line in the log.
+// On systems that forbid running generated code, functions use the tiled interpreter or the reference, with the same bits and one log line.
 #include <catch2/catch.hpp>
 
 #include <linux/filter.h>
@@ -32,7 +32,7 @@ namespace {
 
 bool deny_by_prctl() { return prctl(PR_SET_MDWE, 1UL, 0UL, 0UL, 0UL) == 0; }
 
-// mmap, mprotect and pkey_mprotect with PROT_EXEC fail: stricter, since no library can be opened either.
+// Makes mmap, mprotect and pkey_mprotect with PROT_EXEC fail. This is stricter than prctl, since no library can be opened either.
 bool deny_by_filter() {
   const auto jump_if = [](unsigned short code, unsigned k, unsigned char yes, unsigned char no) { return sock_filter{code, yes, no, k}; };
   sock_filter code[] = {
@@ -53,7 +53,7 @@ bool deny_by_filter() {
 constexpr const char* kPrograms[] = {
     "x*2 + tanh(w)", "softmax(x)", "cumsum(x, 1) - sum(x, 0)", "x % 7", "matmul(x, transpose(w))", "take(x, cast(w[0, :3]*0, i64), 1)"};
 
-// Every program in every mode, each called until it would have kernels of its own.
+// Runs every program in every mode, often enough to get shape-specialized kernels.
 void run_all(int columns) {
   const Array x = op::test::random_array({6, columns}), w = op::test::random_array({6, columns}, op::f32, 2);
   for (const char* text : kPrograms) {
@@ -87,7 +87,7 @@ TEST_CASE("made code: in a process of its own", "[.][in-a-process-of-its-own]") 
     return;
   }
   CHECK_FALSE(op::os::may_run_made_code());
-  if (later) CHECK(op::test::bytes_of(before({x})[0]) == op::test::bytes_of(first));  // what is there runs
+  if (later) CHECK(op::test::bytes_of(before({x})[0]) == op::test::bytes_of(first));  // code that already exists still runs
   run_all(100);
   run_all(20'000);
   CHECK(lines == 1);

@@ -1,4 +1,4 @@
-// The pooled allocator: alignment, reuse, bounds, counters, threads, fork, and no memory left.
+// The pooled allocator: alignment, reuse, bounds, counters, threads, fork, and leaks.
 #include "runtime/memory.h"
 
 #include <sys/mman.h>
@@ -23,16 +23,17 @@ using Catch::Matchers::Contains;
 namespace {
 bool aligned(const void* pointer, std::size_t alignment) { return reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0; }
 
-// Where threads leave blocks for each other: each has its size at both ends.
+// Slots through which threads exchange blocks. Each block has its size at both ends.
 template <std::size_t kSlots> class Exchange {
  public:
-  // Takes a block, a multiple of 8 bytes, leaves it in a slot and frees what was there, whoever took that.
+  // Allocates a block, whose size is a multiple of 8 bytes, puts it in a slot and frees the slot's previous block, which any thread may
+  // have put.
   void put(std::size_t slot, std::size_t bytes) {
     auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
     block[0] = block[bytes / 8 - 1] = bytes;
     drop(slots_[slot].exchange(block));
   }
-  // At the end. False where a block was not as it had been left.
+  // Frees all blocks. Returns false if a block was modified.
   bool clear() {
     for (auto& slot : slots_) drop(slot.exchange(nullptr));
     return good_;
@@ -113,13 +114,13 @@ TEST_CASE("memory: blocks that occupy equal pages are one another's", "[memory]"
   void* const first = memory::allocate(2'900'000);
   memory::free(first, 2'900'000);
   const std::int64_t cached = memory::statistics().cached;
-  void* const second = memory::allocate(3'600'000);  // two huge pages too
+  void* const second = memory::allocate(3'600'000);  // also two huge pages
   CHECK(second == first);
   CHECK(memory::statistics().cached == 0);
   std::memset(second, 1, 3'600'000);
   memory::free(second, 3'600'000);
   CHECK(memory::statistics().cached == cached);
-  void* const third = memory::allocate(4'300'000);  // three
+  void* const third = memory::allocate(4'300'000);  // three huge pages
   CHECK(third != first);
   memory::free(third, 4'300'000);
   memory::trim();
@@ -193,12 +194,12 @@ TEST_CASE("memory: what cannot be had is an error with its size", "[memory]") {
   CHECK_THROWS_WITH(memory::allocate(SIZE_MAX), Contains("18446744073709551615 bytes"));
   CHECK_THROWS_WITH(memory::allocate(std::size_t{1} << 45), Contains("35184372088832 bytes"));
   CHECK_THROWS_AS(memory::allocate(onepass::os::memory_bytes() + 1), onepass::Error);
-  // Together they are too much, though none is touched.
+  // Their sum exceeds the memory, although no page is touched.
   const std::size_t half = onepass::os::memory_bytes() / 2 + (64 << 20);
   void* const first = memory::allocate(half);
   CHECK_THROWS_AS(memory::allocate(half), onepass::Error);
   memory::free(first, half);
-  void* const again = memory::allocate(half);  // a refusal changes nothing
+  void* const again = memory::allocate(half);  // the failed call changed nothing
   memory::free(again, half);
   memory::trim();
 
@@ -284,12 +285,12 @@ TEST_CASE("memory: many short threads do not grow the small blocks", "[memory]")
 TEST_CASE("memory: a forked child allocates", "[memory]") {
   std::atomic<bool> stop{false};
   std::thread other([&] {
-    while (!stop) memory::free(memory::allocate(100'000), 100'000);  // holds the lock at any moment
+    while (!stop) memory::free(memory::allocate(100'000), 100'000);  // often holds the lock
   });
   for (int i = 0; i < 20; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(10);  // should the lock be held for ever
+      alarm(10);  // in case the lock is never released
       void* const block = memory::allocate(100'000);
       memory::free(block, 100'000);
       _exit(42);

@@ -32,7 +32,7 @@ TEST_CASE("message: a short text stays, a long one keeps its short words and the
   CHECK(cut.starts_with("there is no input `beginx"));
   CHECK(cut.ends_with("xend`; its inputs are a"));
   CHECK(cut.find("x…x") != std::string::npos);
-  // the longest lose most: a short name beside a long one stays whole
+  // the longest words are cut most: a short name next to a long one stays whole
   CHECK(shortened(text + " " + std::string(100, 'y'), 400).ends_with(std::string(100, 'y')));
   // many words
   std::string many;
@@ -65,7 +65,7 @@ TEST_CASE("message: no error has 2 kB or more, wherever it is formed", "[message
   CHECK(io.size() < 2000);
   CHECK(io.starts_with("load_npy: /ppp"));
   CHECK(io.find("/x.npy: cannot be opened: ") != std::string::npos);
-  // A formula's error: both names and the file's are long; the source line and its caret stay as they are.
+  // A formula's error with a long file name and two long function names. The source line and its caret stay unchanged.
   std::string text = "fn " + name + "a(x) { return x }\nfn " + name + "b(x) { return x }\n" + name + "c(1)";
   const std::string unknown = error_of([&] { static_cast<void>(onepass::formula(text)); });
   CHECK(unknown.size() < 2000);
