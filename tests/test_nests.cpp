@@ -1,5 +1,5 @@
-// Programs that are short but stand for much: views of enormous values, and pieces (concat, stack, pad, roll …) of pieces. What they take to
-// compile follows the length of the program: pieces, nodes and bytes are counted here, no time is measured.
+// Short programs with much to compute: views of enormous values, and nested subdomains (concat, stack, pad, roll …). Compile cost must
+// follow the length of the program. The tests count nests, nodes and bytes, and measure no time.
 #include <onepass/onepass.h>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using op::f32;
 
 namespace {
 
-// The first result in a mode: its bytes, or the error.
+// Returns the first result's bytes in that mode, or the error.
 std::string outcome(const std::string& text, const NamedArrays& inputs, Mode mode) {
   try {
     const std::vector<std::byte> bytes = bytes_of(run_formula(op::formula(text, {.mode = mode}), inputs)[0]);
@@ -37,7 +37,7 @@ constexpr Mode kKernels[] = {Mode::adaptive, Mode::generic, Mode::specialized, M
 
 }  // namespace
 
-// Nothing as long as an axis is made while a program is compiled: 2^40 elements of 4 bytes would not fit in any memory.
+// Compilation must not allocate memory proportional to an axis: 2^40 elements of 4 bytes fit in no memory.
 TEST_CASE("nests: a view of an enormous broadcast takes what the view takes", "[nests]") {
   const Array x = random_array({4, 8});
   const std::string text = "broadcast_to(x, [1099511627776, 4, 8])[3]", few = "broadcast_to(x, [5, 4, 8])[3]";
@@ -57,10 +57,10 @@ TEST_CASE("nests: indices that are the same along an axis are checked once", "[n
     CHECK(outcome(at(kMany, "*2 - 3"), {{"x", x}, {"i", i}}, mode) ==
           "take: the index -5 at [0, 2] is out of range: axis 0 has extent 4\n  Recorded at formula:1.");
   }
-  for (const Mode mode : {Mode::unfused, Mode::reference})  // which store what an operator makes
+  for (const Mode mode : {Mode::unfused, Mode::reference})  // these modes materialize each operator's result
     CHECK_THAT(outcome(at(kMany), {{"x", x}, {"i", i}}, mode), Contains("the limit `array_bytes`"));
 
-  // the first bad one in row-major order; none where no element is asked for
+  // reports the first bad index in row-major order, and none for elements that are not used
   for (const Mode mode : {Mode::adaptive, Mode::generic, Mode::specialized, Mode::unfused, Mode::reference}) {
     const auto error = [&](const char* text) { return outcome(text, {{"x", x}, {"i", i}}, mode); };
     CHECK_THAT(error("take(x, broadcast_to(reshape(i*2, [2, 1, 3]), [2, 7, 3]), 0)[:, 1:]"), Contains("take: the index 6 at [0, 0, 0]"));
@@ -72,11 +72,11 @@ TEST_CASE("nests: indices that are the same along an axis are checked once", "[n
   }
 }
 
-// ------------------------------------------------------------------------------------------------ pieces of pieces
+// ----------------------------------------------------------------------------------------------- nested subdomains
 
 namespace {
 
-// `step` over and over, from what stands in `c`; $ is the last value.
+// Returns `step` applied `levels` times, starting with `first`; $ is the previous value.
 std::string nest(const std::string& first, const std::string& step, int levels) {
   std::string text = "c0 = " + first;
   for (int k = 0; k < levels; ++k) {
@@ -87,7 +87,8 @@ std::string nest(const std::string& first, const std::string& step, int levels) 
 }
 
 struct Size {
-  std::size_t pieces = 0, statements = 0, stored = 0;  // of all nests; stored because they were pieces of pieces, or to be computed once
+  std::size_t pieces = 0, statements = 0,
+              stored = 0;  // nests and their statements; values materialized as nested subdomains, or to be computed once
 };
 Size size_of_plan(const std::string& text, const Inputs& inputs) {
   const ir::Graph graph = optimised(text, inputs);
@@ -141,7 +142,7 @@ TEST_CASE("nests: the code of pieces of pieces follows the program's length", "[
     const Size a = size_of_plan(nest(n.first, n.step, few), n.inputs), b = size_of_plan(nest(n.first, n.step, 2 * few), n.inputs);
     INFO(n.step << ": " << a.pieces << " and " << b.pieces << " pieces, " << a.statements << " and " << b.statements << " statements");
     CHECK(b.stored > a.stored);
-    CHECK(b.pieces <= 3 * a.pieces + 4 * static_cast<std::size_t>(few));  // below 4,096 elements nothing is cut
+    CHECK(b.pieces <= 3 * a.pieces + 4 * static_cast<std::size_t>(few));  // results below 4,096 elements are not cut
     CHECK(b.statements <= 3 * a.statements);
     CHECK(b.statements <= 512 * static_cast<std::size_t>(2 * few));
   }
@@ -168,7 +169,7 @@ TEST_CASE("nests: pieces of pieces have the bits of the reference", "[nests]") {
       for (const Mode mode : {Mode::generic, Mode::unfused}) CHECK(outcome(text, inputs, mode) == outcome(text, inputs, Mode::reference));
     }
   }
-  // 2^20 elements of 250 bytes of text
+  // 2^20 elements from 250 bytes of text
   const NamedArrays one(1, {"x", random_array({1})});
   const std::string twenty = nest("x*1.5", "concat([$, $*2], 0)", 20);
   CHECK(outcome(twenty, one, Mode::generic) == outcome(twenty, one, Mode::reference));

@@ -1,4 +1,4 @@
-// What normal makes of uniform numbers, against the inverse of the error function: every number that f32 can draw, many of f64's.
+// normal() against the inverse of the error function: for every uniform number of f32, and for many of f64.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -31,13 +31,13 @@ template <class T> std::vector<T> quantiles(const std::vector<T>& t, DType dtype
   return out;
 }
 
-// The distance from what is exact, in units of the last place of that.
+// Returns the distance from the exact value, in units of its last place.
 double ulps(double value, double exact, int digits) { return std::abs(value - exact) / std::ldexp(1, std::ilogb(exact) + 1 - digits); }
 
 }  // namespace
 
 TEST_CASE("normal: all of f32's numbers are within 2 ULP", "[normal]") {
-  const int step = times(61, 1);  // they are odd multiples of 2^-24, and minus these
+  const int step = times(61, 1);  // the numbers are odd multiples of ±2^-24
   std::vector<float> t;
   for (int k = 0; k < 1 << 23; k += step) t.push_back(std::ldexp(static_cast<float>(2 * k + 1), -24));
   for (int k = (1 << 23) - 2000; k < 1 << 23; ++k) t.push_back(std::ldexp(static_cast<float>(2 * k + 1), -24));  // the tail
@@ -48,7 +48,7 @@ TEST_CASE("normal: all of f32's numbers are within 2 ULP", "[normal]") {
     if (const double e = ulps(got[i], test::erfinv(t[i]) * std::sqrt(2.0), 24); !(e <= worst)) worst = e, at = t[i];
   INFO("at " << at);
   CHECK(worst <= 2);
-  CHECK(worst > 0.5);  // nothing was measured otherwise
+  CHECK(worst > 0.5);  // shows that errors are measured
   const std::vector<float> minus = quantiles<float>({-0.65314317f, -0.999f}, f32), plus = quantiles<float>({0.65314317f, 0.999f}, f32);
   CHECK(minus[0] == -plus[0]);
   CHECK(minus[1] == -plus[1]);
@@ -60,7 +60,7 @@ TEST_CASE("normal: f64's numbers are within 2 ULP", "[normal]") {
   std::vector<double> t;
   for (int i = 0; i < times(2000, 200000); ++i) {
     const std::uint64_t bits = random() >> 12;
-    t.push_back((2 * static_cast<double>(i % 4 ? bits : bits >> i % 50) + 1 - 0x1p52) * 0x1p-52);  // with the ends
+    t.push_back((2 * static_cast<double>(i % 4 ? bits : bits >> i % 50) + 1 - 0x1p52) * 0x1p-52);  // includes the largest and the smallest
   }
   const std::vector<double> got = quantiles(t, f64);
   double worst = 0, at = 0;

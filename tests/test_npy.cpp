@@ -1,4 +1,4 @@
-// .npy files: what NumPy writes is read, what is damaged gets a sentence, outputs appear whole or not at all.
+// .npy files: files of NumPy are read, damaged files give an error, and outputs appear whole or not at all.
 #include "onepass/npy.h"
 
 #include <dirent.h>
@@ -30,7 +30,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// A folder for one test, deleted with its files.
+/// Temporary folder of a test, deleted with its files.
 struct Folder {
   std::string path;
   Folder() {
@@ -62,7 +62,7 @@ std::string get(const std::string& path) {
   return text.str();
 }
 
-/// A file as NumPy would write it; `padding` aligns the elements, 0 leaves them where they are.
+/// Returns a file as NumPy writes it. `padding` aligns the elements; 0 adds none.
 std::string npy(const std::string& dictionary, const std::string& elements, int version = 1, std::size_t padding = 64) {
   std::string header = dictionary;
   const std::size_t before = version == 1 ? 10 : 12;
@@ -172,7 +172,7 @@ TEST_CASE("npy: saved files are what NumPy writes", "[npy]") {
   save_npy(path, Array::zeros(List(32, 1), u8));
   CHECK(load_npy(path).rank() == 32);
   CHECK_THROWS_AS(save_npy(path, Array()), ValueError);
-  CHECK(load_npy(path).rank() == 32);  // still there
+  CHECK(load_npy(path).rank() == 32);  // the file is unchanged
 }
 
 TEST_CASE("npy: Fortran order and empty arrays", "[npy]") {
@@ -279,7 +279,7 @@ TEST_CASE("npy: a damaged file gets a sentence that names it", "[npy]") {
   CHECK_THROWS_AS(load_npy(std::string("a\0b", 3)), IoError);
   CHECK_THROWS_AS(load_npy(""), IoError);
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(load_npy(folder / "pipe"), Contains("not a regular file"));  // and does not hang
+  CHECK_THROWS_WITH(load_npy(folder / "pipe"), Contains("not a regular file"));  // without blocking
 }
 
 TEST_CASE("npy: random damage never does worse than an IoError", "[npy]") {
@@ -320,7 +320,7 @@ TEST_CASE("npy: a file appears whole or not at all", "[npy]") {
   umask(mask);
   REQUIRE(stat((folder / "a.npy").c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == (0666 & ~mask));
-  // A replaced file keeps its permissions, a link its target.
+  // A replaced file keeps its permissions; a link stays and its target is written.
   REQUIRE(chmod((folder / "a.npy").c_str(), 0640) == 0);
   REQUIRE(symlink("a.npy", (folder / "link.npy").c_str()) == 0);
   save_npy(folder / "link.npy", Array::scalar(7));
@@ -338,7 +338,7 @@ TEST_CASE("npy: a file appears whole or not at all", "[npy]") {
   CHECK(S_ISCHR(status.st_mode));
   CHECK_THROWS_WITH(save_npy("/dev/full", array), Contains("/dev/full: cannot be written: No space left"));
 
-  // A disk that fills up, by a limit on file sizes.
+  // A full disk, simulated by a limit on file sizes.
   const std::string before = get(folder / "a.npy");
   rlimit old, small;
   getrlimit(RLIMIT_FSIZE, &old);
@@ -361,7 +361,7 @@ TEST_CASE("npy: staged files appear all or none", "[npy]") {
     StagedFiles files;
     files.add(folder / "a.npy", array);
     files.add(folder / "b.npy", array);
-    CHECK(load_npy(folder / folder.names()[0]).size() == 10);  // a temporary file, whole already
+    CHECK(load_npy(folder / folder.names()[0]).size() == 10);  // a complete temporary file
     CHECK(access((folder / "a.npy").c_str(), F_OK) != 0);
     files.commit();
   }
@@ -381,7 +381,7 @@ TEST_CASE("npy: staged files appear all or none", "[npy]") {
   }
   CHECK(load_npy(folder / "a.npy").size() == 10);
   {
-    // The last rename fails: its target became a folder meanwhile. What was renamed before is put back, or taken away.
+    // The last rename fails, because its destination has become a folder. Earlier renames are undone.
     StagedFiles files;
     files.add(folder / "a.npy", Array::scalar(1.0f));
     files.add(folder / "new.npy", Array::scalar(1.0f));
@@ -405,12 +405,12 @@ TEST_CASE("npy: what two paths name is one file, whatever links and folders they
     files.add(folder / other, array);
     CHECK_THROWS_WITH(files.commit(), Contains("two outputs have this file name"));
   }
-  save_npy(folder / "dangling.npy", array);  // the link's target appears, the link stays
+  save_npy(folder / "dangling.npy", array);  // the link stays and its target is created
   struct stat status;
   CHECK(lstat((folder / "dangling.npy").c_str(), &status) == 0);
   CHECK(S_ISLNK(status.st_mode));
   CHECK(load_npy(folder / "new.npy").size() == 10);
-  // A hard link keeps what it was.
+  // Another hard link keeps the old contents.
   REQUIRE(link((folder / "new.npy").c_str(), (folder / "other.npy").c_str()) == 0);
   save_npy(folder / "new.npy", Array::scalar(1.0f));
   CHECK(load_npy(folder / "other.npy").size() == 10);
@@ -439,7 +439,7 @@ TEST_CASE("npy: a replaced file keeps its mode, owner and group", "[npy]") {
 TEST_CASE("npy: pipes, devices and open files are written in place, after all others", "[npy]") {
   const Folder folder;
   const Array array = Array::full({10}, 2, f32);
-  // An open file that is named by its descriptor: its bytes come where it stands, and it stays the same file.
+  // An open file named by its descriptor: the bytes are written at its current position, and the file is not replaced.
   const int file = open((folder / "open.npy").c_str(), O_RDWR | O_CREAT, 0600);
   REQUIRE(file >= 0);
   REQUIRE(write(file, "before", 6) == 6);
@@ -462,7 +462,7 @@ TEST_CASE("npy: pipes, devices and open files are written in place, after all ot
   save_npy(folder / "link.npy", array);
   CHECK(status_of(folder / "open.npy").st_size == 6 + 2 * (128 + 40));
   {
-    StagedFiles files;  // the open file and its name are one file
+    StagedFiles files;  // the descriptor and the path are one file
     files.add("/dev/fd/" + std::to_string(file), array);
     files.add(folder / "open.npy", array);
     CHECK_THROWS_WITH(files.commit(), Contains("two outputs"));
@@ -473,7 +473,7 @@ TEST_CASE("npy: pipes, devices and open files are written in place, after all ot
   CHECK_THROWS_WITH(save_npy("/dev/fd/" + std::to_string(readable), array), Contains("Bad file descriptor"));
   close(readable);
   close(file);
-  // A pipe with a name, beside a file that fails: it gets nothing, and neither does the file's name.
+  // A named pipe together with an output that fails: neither the pipe nor the file is written.
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   const int reader = open((folder / "pipe").c_str(), O_RDWR);
   {
@@ -488,7 +488,7 @@ TEST_CASE("npy: pipes, devices and open files are written in place, after all ot
   CHECK(read(reader, bytes, sizeof bytes) == 128 + 40);
   CHECK(S_ISFIFO(status_of(folder / "pipe").st_mode));
   close(reader);
-  // One that cannot be written takes the others with it.
+  // If one output cannot be written, none is.
   {
     StagedFiles files;
     files.add(folder / "a.npy", array);
@@ -502,7 +502,7 @@ TEST_CASE("npy: pipes, devices and open files are written in place, after all ot
 namespace {
 int syncs = 0;
 }
-// Ours comes before the system's.
+// Replaces the system's function.
 extern "C" int fsync(int descriptor) {
   ++syncs;
   return static_cast<int>(syscall(SYS_fsync, descriptor));

@@ -1,4 +1,4 @@
-// Numbers: what a call's numbers compute by steps is what fold gives, to the bit, of every operator, kind and value; errors are fold's.
+// Numbers: steps compute a call's numbers with the bits and errors of fold, for every operator, kind and value.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -52,7 +52,7 @@ double random_real(Random& random) {
                                     -745.2};
   switch (random() % 4) {
     case 0: return specials[random() % std::size(specials)];
-    case 1: return std::bit_cast<double>(random());  // of any exponent
+    case 1: return std::bit_cast<double>(random());  // any exponent
     case 2: return static_cast<double>(static_cast<std::int64_t>(random() % 41) - 20);
     default: return std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), -60);
   }
@@ -85,14 +85,14 @@ std::string text_of(Op op, std::span<const Literal> operands) {
   return text;
 }
 
-// What `f` throws, else what it gives.
+// Returns the result of `f`, or its error text.
 template <class F> std::string outcome(F&& f) {
   try {
     return f();
   } catch (const Error& error) { return std::string("error: ") + error.what(); }
 }
 
-// All NaNs are one.
+// Returns the bits as text, with all NaNs equal.
 std::string bits_text(std::span<const std::uint64_t> slots, std::span<const DType> types) {
   std::string text;
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -102,13 +102,13 @@ std::string bits_text(std::span<const std::uint64_t> slots, std::span<const DTyp
   return text;
 }
 
-// The operators that literals meet in programs; the others are for expansions.
+// True for operators that programs can apply to literals; the others occur only in expansions.
 bool is_of_programs(Op op) {
   if (!ir::is_elementwise(op) || ir::info(op).traits & ir::kPartial) return false;
   return op != Op::Rare && op != Op::Bitcast && op != Op::ErfShort && op != Op::TanhShort;
 }
 
-// Slots that a value of the kind fills without an error that depends on it, and some where it may be one.
+// Returns scalar parameter types that hold any value of the kind, and some for which values may be out of range.
 std::vector<DType> slot_types(Kind kind) {
   switch (kind) {
     case Kind::Bool: return {DType::Bool, DType::I64, DType::F32, DType::U8};
@@ -137,7 +137,7 @@ TEST_CASE("numbers: steps give what fold gives, of each operator on all kinds", 
           in.push_back(random_literal(kKinds[rest % std::size(kKinds)], random));
         return in;
       };
-      // Recorded with values that the operator takes, some of them the program's own.
+      // Records with values that the operator accepts; some of them are literals of the program.
       std::vector<Literal> recorded;
       std::optional<Literal> result;
       for (int attempt = 0; attempt < 60 && !result; ++attempt) {
@@ -146,7 +146,7 @@ TEST_CASE("numbers: steps give what fold gives, of each operator on all kinds", 
           result = fold(op, "name", recorded);
         } catch (const Error&) {}
       }
-      if (!result) continue;  // takes no such kinds
+      if (!result) continue;  // rejects these kinds
       Numbers numbers;
       std::vector<bool> brought;
       for (std::uint32_t i = 0; i < arity; ++i) {
@@ -173,7 +173,7 @@ TEST_CASE("numbers: steps give what fold gives, of each operator on all kinds", 
           return bits_text(by_fold, used);
         });
         const bool fails = expected.starts_with("error");
-        REQUIRE(numbers.compute(argument, slots) == !fails);  // by steps alone
+        REQUIRE(numbers.compute(argument, slots) == !fails);  // by steps only
         if (!fails) REQUIRE(bits_text(slots, used) == expected);
         REQUIRE(outcome([&] {
                   numbers.evaluate(argument, slots);
@@ -222,7 +222,7 @@ TEST_CASE("numbers: chains of operators run as steps", "[numbers]") {
         try {
           static_cast<void>(bits_of(value, types.back(), "slot"));
           numbers.fill(static_cast<std::uint32_t>(types.size() - 1), types.back(), value, "slot");
-        } catch (const Error&) { types.pop_back(); }  // would have ended the recording
+        } catch (const Error&) { types.pop_back(); }  // an error ends the recording
       }
     numbers.finish();
     for (int call = 0; call < 20; ++call) {
@@ -256,7 +256,7 @@ TEST_CASE("numbers: a small power that becomes an f32 is pow, rounded", "[number
     numbers.finish();
     for (int call = 0; call < 4000; ++call) {
       double x = random_real(random);
-      if (call % 2) {  // the power is as near as can be to what lies between two of f32: there pow's own error would tell
+      if (call % 2) {  // the power is close to the midpoint of two f32 values, where an error of pow would change the rounding
         const float f =
             static_cast<float>(std::ldexp(1 + static_cast<double>(random() % 1000'000) * 1e-6, static_cast<int>(random() % 40) - 20));
         const double between = (static_cast<double>(f) + static_cast<double>(std::nextafter(f, 1e30f))) / 2;
@@ -282,7 +282,7 @@ TEST_CASE("numbers: elementary functions of one number are their expansions", "[
     a.push_back(random_real(random));
     b.push_back(random_real(random));
     const double near =
-        static_cast<double>(static_cast<std::int64_t>(random() % 2001) - 1000) / 1000;  // where inverse functions have values
+        static_cast<double>(static_cast<std::int64_t>(random() % 2001) - 1000) / 1000;  // in the domain of inverse functions
     a.push_back(near);
     b.push_back(near * 8);
   }

@@ -1,5 +1,5 @@
-// docs/operators.md is what the tables say: made here from ir/ops.def, tests/op_cases.def and the rows of compiler/functions.cpp.
-// ONEPASS_WRITE_DOCS=1 writes it; without, it must be current.
+// docs/operators.md equals the tables: it is generated from ir/ops.def, tests/op_cases.def and the rows of compiler/functions.cpp.
+// ONEPASS_WRITE_DOCS=1 writes the page; otherwise it must be current.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -54,7 +54,7 @@ std::string types_text(ir::TypeRule rule) {
   return "";
 }
 
-std::string code(std::string_view text) {  // in a table: a bar would end the cell
+std::string code(std::string_view text) {  // in a table cell: escapes bars
   std::string out;
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '|') out += '\\';
@@ -64,14 +64,14 @@ std::string code(std::string_view text) {  // in a table: a bar would end the ce
   return out.empty() ? out : "`" + out + "`";
 }
 
-// `(g, -g)` says one cotangent an operand; `()` that there is none.
+// Returns the gradient column: `(g, -g)` has one cotangent for each operand, `()` has none.
 std::string gradient_text(std::string_view text) {
   text = text.substr(1, text.size() - 2);
   return text.empty() ? "0" : code(text);
 }
 
-// What a call of it records, on x: f32[2, 3], where it takes none but vectors f32[3], and f32[3] for what else it needs: i64[3] for indices, 0 for
-// an axis.
+// Returns the nodes that a call records. x is f32[2, 3], or f32[3] if the function takes only vectors. Other operands are f32[3], indices
+// i64[3], and axes 0.
 std::string recorded(std::string_view name, std::string_view parameters, std::size_t rank = 2) {
   Recorder recorder;
   std::vector<Argument> arguments;
@@ -94,7 +94,7 @@ std::string recorded(std::string_view name, std::string_view parameters, std::si
   try {
     const std::vector<Value> values = recorder.call(name, arguments, {});
     return values.size() == 1 && !values[0].is_literal ? test::node_text(recorder.graph, values[0].node) : "";
-  } catch (const Error& error) {  // it wants vectors, or something else than arrays: a shape, an axis
+  } catch (const Error& error) {  // it requires vectors, or other arguments than arrays: a shape, an axis
     return rank == 2 && std::string_view(error.what()).find("must be vectors") != std::string_view::npos ? recorded(name, parameters, 1)
                                                                                                          : "";
   }

@@ -1,6 +1,6 @@
-// Every elementwise operator against an oracle that knows nothing of ops.def: one row each in op_cases.def, for every type that the
-// operator takes, over edge values and random bits; the same bits from strided, broadcast, constant, rank-0 and empty operands, and from
-// kernels.
+// Every elementwise operator against an oracle that is independent of ops.def. op_cases.def has one row for each operator. Tests every
+// accepted type with edge values and random bits. Strided, broadcast, constant, rank-0 and empty operands, and kernels, must give the same
+// bits.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST_CASE("ops: the oracle is missing", "[ops]") { WARN("SKIPPED: built without 
 
 namespace {
 
-// ---- what runs a graph: a further mode is a line here
+// ---- executors of graphs: a new mode is one more line
 
 using Executor = std::vector<Buffer> (*)(const Graph&, std::span<const ArrayView>);
 struct NamedExecutor {
@@ -59,7 +59,7 @@ const NamedExecutor kExecutors[] = {
     {"reference", [](const Graph& graph, std::span<const ArrayView> inputs) { return evaluate(graph, inputs); }},
 };
 
-// ---- types: C++'s own, and halves by their bits
+// ---- types: C++ types, and halves as bits
 
 __extension__ typedef __int128 Wide;  // holds every product of two 64-bit integers
 
@@ -92,7 +92,7 @@ template <Half H> double double_of_half(H h) {
   if (exponent == 0) return sign * std::ldexp(mantissa, H::kLeast);
   return sign * std::ldexp(mantissa | 1 << fraction, H::kLeast + exponent - 1);
 }
-// the half that holds exactly this value
+// Returns the half with exactly this value.
 template <Half H> H half_of_double(double x) {
   const int fraction = H::kDigits - 1;
   const std::uint32_t sign = std::signbit(x) ? 0x8000 : 0;
@@ -107,7 +107,7 @@ template <Half H> H half_of_double(double x) {
   return make(static_cast<std::uint32_t>(biased) << fraction | (mantissa & ((1u << fraction) - 1)));
 }
 
-// A result, and how many ULP above it the exact value lies.
+// Result, and the distance in ULP from it up to the exact value.
 template <class R> struct Answer {
   R value;
   double above = 0;
@@ -126,7 +126,7 @@ struct Number {
   Number& operator=(const Number&) = delete;
 };
 
-// Correct rounding into a format: mpfr_subnormalize needs to know on which side of the exact value the rounded one lies.
+// Rounds correctly into a format. mpfr_subnormalize needs the direction of the first rounding.
 inline void narrow(mpfr_t x, int ternary, int least, int above) {
   const auto low = mpfr_get_emin(), high = mpfr_get_emax();
   mpfr_set_emin(least + 1);
@@ -144,7 +144,7 @@ template <Real T> T value_of(mpfr_t x, int ternary) {
   return static_cast<T>(mpfr_get_d(x, MPFR_RNDN));
 }
 
-/// f(result, operands…, rounding), correctly rounded to T
+/// Returns f(result, operands…, rounding), correctly rounded to T.
 template <class F, Real T, class... Ts> T exact(F f, T a, Ts... more) {
   static Number x(53), y(53), z(53), out(std::numeric_limits<T>::digits);
   mpfr_ptr in[] = {x.value, y.value, z.value};
@@ -157,7 +157,7 @@ template <class F, Real T, class... Ts> T exact(F f, T a, Ts... more) {
   return value_of<T>(out.value, ternary);
 }
 
-/// the same, with the distance of the exact value
+/// Returns the same with its distance to the exact value.
 template <class F, Real T, class... Ts> Answer<T> close(F f, T a, Ts... more) {
   static Number x(53), y(53), out(200);
   const T rounded = exact(f, a, more...);
@@ -174,7 +174,7 @@ template <class F, Real T, class... Ts> Answer<T> close(F f, T a, Ts... more) {
   return {rounded, mpfr_get_d(out.value, MPFR_RNDN)};
 }
 
-// what MPFR has no function for: from intermediate results long enough that rounding them decides nothing
+// Functions that MPFR lacks, from intermediate results so long that their rounding has no effect.
 inline int rsqrt(mpfr_ptr y, mpfr_srcptr x, mpfr_rnd_t round) {
   return mpfr_zero_p(x) ? mpfr_ui_div(y, 1, x, round) : mpfr_rec_sqrt(y, x, round);
 }
@@ -248,14 +248,14 @@ template <Real T> T log_domain(T a, T b) {
   return a == 0 || std::isinf(a) ? std::log(a) : b;
 }
 template <Real T> T mul0(T g, T d) { return g == 0 ? T(0) : mul(g, d); }
-/// docs/language.md, "Derivatives": of maximum(a, b), a's part of g.
+/// Returns a's part of cotangent g of maximum(a, b); see docs/language.md, "Derivatives".
 template <Real T> T share(T g, T a, T b) {
   if (std::isnan(a) != std::isnan(b)) return std::isnan(a) ? g : T(0);
   if (std::isnan(a) || a == b) return mul(g, T(0.5));
   return a > b ? g : T(0);
 }
 
-// a and b as integers in units of 2^exponent; both finite
+// Two finite numbers a and b as integers in units of 2^exponent.
 struct Integers {
   mpz_t a, b, out;
   long exponent = 0;
@@ -276,7 +276,7 @@ struct Integers {
   }
 };
 template <Real T> T floor_div(T a, T b) {
-  if (!std::isfinite(a) || !std::isfinite(b) || a == 0 || b == 0) return div(a, b);  // NaN, ±inf and ±0 are their own floors
+  if (!std::isfinite(a) || !std::isfinite(b) || a == 0 || b == 0) return div(a, b);  // NaN, ±inf and ±0 equal their floors
   Integers i(a, b);
   mpz_fdiv_q(i.out, i.a, i.b);
   return i.rounded<T>(0);
@@ -299,7 +299,7 @@ template <Whole T> T remainder(T a, T b) { return b == 0 ? T(0) : wrap<T>(wide(a
 
 template <Real T> T fmod(T a, T b) { return exact(mpfr_fmod, a, b); }
 template <Whole T> T fmod(T a, T b) { return b == 0 ? T(0) : wrap<T>(wide(a) % wide(b)); }
-template <Whole T> T integer_pow(T a, T b) {  // the sign apart; the magnitude modulo 2^width
+template <Whole T> T integer_pow(T a, T b) {  // computes the sign separately, and the magnitude modulo 2^width
   if (wide(b) < 0) return a == 1 ? T(1) : wide(a) == -1 ? wrap<T>(wide(b) % 2 == 0 ? 1 : -1) : T(0);
   mpz_t base, exponent, modulus, out;
   mpz_inits(base, exponent, modulus, out, nullptr);
@@ -312,7 +312,7 @@ template <Whole T> T integer_pow(T a, T b) {  // the sign apart; the magnitude m
   return wrap<T>(wide(a) < 0 && wide(b) % 2 != 0 ? -magnitude : magnitude);
 }
 
-// -1, 0, 1; 2 where a NaN has no order
+// Returns -1, 0 or 1, or 2 if an operand is NaN.
 template <class T> int compare(T a, T b) {
   if constexpr (Real<T>) {
     if (std::isunordered(a, b)) return 2;
@@ -334,7 +334,7 @@ template <class T> T minimum(T a, T b) {
   return std::min(a, b);
 }
 
-// The truth table: bit 2*a + b of `table` for each pair of bits.
+// Applies a truth table bitwise: the result is bit 2*a + b of `table` for each pair of bits.
 template <class T> T bits(T a, T b, unsigned table) {
   constexpr std::size_t width = std::same_as<T, bool> ? 1 : 8 * sizeof(T);
   const std::bitset<width> x(static_cast<std::uint64_t>(a)), y(static_cast<std::uint64_t>(b));
@@ -418,18 +418,18 @@ template <class T> double number(T x) {
   else return static_cast<double>(x);
 }
 template <class R, class T> bool not_nan(T a, T, T) { return !std::isnan(number(a)); }
-/// a NaN's sign is outside the promise
+/// The sign of a NaN is not part of the bitwise guarantee.
 template <class R, class T> bool known_sign(T, T b, T) { return !std::isnan(b); }
-/// logaddexp is measured in ulp(1) where its result is below 1: there its own ULP say nothing
+/// Excludes results below 1: their error is measured in units of ulp(1).
 template <class R, class T> bool sum_counts(T a, T b, T) {
   const double most = std::max(static_cast<double>(a), static_cast<double>(b)),
                least = std::min(static_cast<double>(a), static_cast<double>(b));
   return !(std::fabs(most + std::log1p(std::exp(least - most))) < 1);
 }
-/// and so are these
+/// Exclude results below 1 for the same reason.
 template <class R, class T> bool lgamma_counts(T a, T, T) { return !(std::fabs(std::lgamma(static_cast<double>(a))) < 1); }
 template <class R, class T> bool digamma_counts(T a, T, T) { return !(std::fabs(test::digamma(static_cast<double>(a))) < 1); }
-/// what ldexp takes
+/// True in the operand range of ldexp.
 template <class R, class T> bool scales(T a, T n, T) {
   return std::isnormal(a) && a > 0 && a <= 2 && n == std::trunc(n) && std::fabs(n) <= (sizeof(T) == 4 ? 252 : 2044);
 }
@@ -438,7 +438,7 @@ template <class R, class T> bool scales_to_normal(T a, T n, T) {
          std::isnormal(std::scalbn(a, static_cast<int>(n)));
 }
 template <class R, class T> bool positive(T a, T, T) { return a > 0 && std::isfinite(a); }
-/// the value, without its fraction, is one that an integer result can hold
+/// True if an integer result can hold the truncated value.
 template <class R, class T> bool fits(T a, T, T) {
   if constexpr (Whole<R> && (Real<T> || Half<T>)) {
     const double x = std::trunc(number(a)), above = std::ldexp(1.0, std::numeric_limits<R>::digits);
@@ -536,7 +536,7 @@ template <class T> T random_value(std::mt19937_64& random) {
   if constexpr (std::same_as<T, bool>) return random() & 1;
   else if constexpr (Real<T>) {
     switch (random() % 4) {
-      case 0: return from_bits<T>(random());  // every exponent alike
+      case 0: return from_bits<T>(random());  // all exponents are equally likely
       case 1:
         return static_cast<T>(std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), static_cast<int>(random() % 60) - 90));
       case 2: return static_cast<T>(static_cast<std::int64_t>(random() % 2001) - 1000) * T(0.25);
@@ -549,7 +549,7 @@ template <class T> T random_value(std::mt19937_64& random) {
   }
 }
 
-// The operands tried: all combinations of edges, thinned where there are very many, then random ones. The same for all operators.
+// The tested operands: all combinations of edges, thinned if there are very many, then random ones. They are the same for all operators.
 template <class A, class T> struct Operands {
   std::vector<A> a;
   std::vector<T> b, c;
@@ -566,17 +566,17 @@ template <class A, class T> Operands<A, T> operands(int arity, int random_count)
   return out;
 }
 
-// ---- the comparison; by bytes, so that it is compiled once
+// ---- the comparison, on bytes, so that it is compiled once
 
 struct Trial {
   Op op;
   DType types[3];
   DType result;
-  double ulp;  // the worst error allowed
+  double ulp;  // the largest allowed error
   std::int64_t n = 0;
   std::vector<std::byte> operands[3];
   std::vector<std::byte> expected;
-  std::vector<double> above;  // how many ULP the exact value lies above the expected one
+  std::vector<double> above;  // distance in ULP from the expected value up to the exact one
 };
 
 template <class T> void append(std::vector<std::byte>& bytes, T value) {
@@ -597,17 +597,18 @@ bool same_bits(DType dtype, std::uint64_t x, std::uint64_t y) {
   return x == y || (is_float(dtype) && std::isnan(number_of(dtype, x)) && std::isnan(number_of(dtype, y)));
 }
 
-// How wrong in ULP; infinite for what no distance excuses: a NaN or its absence, the sign of a zero, another integer.
+// Returns the error in ULP. Wrong NaNs, signs of zero and integers have an infinite error.
 double error(DType dtype, std::uint64_t got, std::uint64_t expected, double above) {
   if (same_bits(dtype, got, expected)) return std::fabs(above);
   const double x = number_of(dtype, got), y = number_of(dtype, expected);
   if ((dtype != f32 && dtype != f64) || std::isnan(x) || std::isnan(y) || std::signbit(x) != std::signbit(y))
     return std::numeric_limits<double>::infinity();
-  const double steps = static_cast<double>(static_cast<std::int64_t>(got - expected));  // of one sign, so bits count the floats between
+  const double steps =
+      static_cast<double>(static_cast<std::int64_t>(got - expected));  // equal signs, so the bits count the floats between
   return std::fabs(steps - (std::signbit(y) ? -above : above));
 }
 
-// A graph of the operator on `shape`; `made` makes operand k where it is not an input of that shape.
+// Returns a graph of the operator on `shape`. `made` creates operand k if it is not an input of that shape.
 using Made = std::function<NodeId(Graph&, int)>;
 Graph graph_of(const Trial& t, std::vector<std::int64_t> shape, const Made& made = {}) {
   Graph g;
@@ -637,7 +638,7 @@ void check(const Trial& t, const NamedExecutor& executor) {
   std::vector<ArrayView> inputs;
   for (int k = 0; k < arity; ++k) inputs.push_back({t.types[k], t.operands[k].data(), {n}, {}});
   const Buffer out = std::move(executor.run(graph_of(t, {n}), inputs)[0]);
-  const auto right = [&](const Buffer& buffer, std::size_t at, std::size_t i) {  // equal to what the plain run gave for element i
+  const auto right = [&](const Buffer& buffer, std::size_t at, std::size_t i) {  // equal to the plain run's element i
     return same_bits(t.result, bits_at(buffer.bytes, t.result, at), bits_at(out.bytes, t.result, i));
   };
 
@@ -652,7 +653,7 @@ void check(const Trial& t, const NamedExecutor& executor) {
                   << describe(t.result, bits_at(t.expected, t.result, where)) << " and " << t.above[where] << " ULP");
   CHECK(worst <= t.ulp);
 
-  // The same elements from every second place, backward.
+  // The same elements with stride -2.
   std::vector<std::vector<std::byte>> spread;
   std::vector<ArrayView> strided;
   for (int k = 0; k < arity; ++k) {
@@ -691,7 +692,7 @@ void check(const Trial& t, const NamedExecutor& executor) {
   CHECK(executor.run(graph_of(t, {0, 3}), nothing)[0].bytes.empty());
 }
 
-// Kernels of every register width give the reference's bits, of every type that the operator takes.
+// Checks that kernels of every register width give the reference's bits, for every accepted type.
 void check_kernels(const Trial& t) {
   const int arity = info(t.op).arity;
   std::vector<ArrayView> inputs;
@@ -771,7 +772,7 @@ template <Op kOp> void run_all_types() {
     });
   } else {
     for_each_type([]<class T>() {
-      // what the table says about types is what the test thinks of them
+      // the type rule in the table agrees with the test's
       const std::vector<DType> types =
           rule == TypeRule::Choose ? std::vector{boolean, dtype<T>, dtype<T>} : std::vector<DType>(info(kOp).arity, dtype<T>);
       DType out{};

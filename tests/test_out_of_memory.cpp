@@ -1,10 +1,11 @@
-// Memory that ends at every allocation in turn, on whatever thread: of a process that has done nothing before, in each part of the library. Each fault
-// has a child process of its own. What it calls gives an error of memory or the right result; the same call without a fault is right afterwards; nothing
-// hangs, no file is left, and nothing leaks (the sanitizer's build looks).
+// Each allocation fails in turn, on any thread, in a fresh process, for each part of the library. Each fault has a separate child process.
+// The call gives a memory error or the right result, and the same call without a fault is right afterwards. Nothing hangs, no file is left,
+// and nothing leaks (checked by the sanitizer build).
 //
-// Left out are allocations inside the code generator's module: LLVM ends a process that has no memory (docs/security.md).
-// With --full every allocation fails; else some of each scenario. ONEPASS_FAULT="scenario;number" or "scenario;number;all" runs one fault and prints
-// where it was.
+// Allocations inside the code generator's module are excluded, since LLVM ends a process without memory (docs/security.md).
+//
+// With --full every allocation fails; otherwise some of each scenario. ONEPASS_FAULT="scenario;number" or "scenario;number;all" runs one
+// fault and prints its stack.
 #include <execinfo.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -53,7 +54,7 @@ constinit std::atomic<bool> counting{false}, for_good{false};
 constinit std::atomic<std::int64_t> asked{0}, fails_at{kNever};
 
 constexpr int kFrames = 40;
-void* failed_in[kFrames];  // the first allocation that failed
+void* failed_in[kFrames];  // stack of the first allocation that failed
 constinit std::atomic<int> frames{0};
 
 }  // namespace
@@ -71,9 +72,9 @@ void* op::test::memory_of_new(std::size_t bytes) noexcept {
 
 namespace {
 
-// ------------------------------------------------------------------------------------------------ what is run
+// -------------------------------------------------------------------------------------------------- scenarios
 
-// The bits of what a scenario computed. Takes no memory.
+// Hash of a scenario's results. Allocates nothing.
 class Results {
  public:
   void add(const void* data, std::size_t bytes) {
@@ -92,9 +93,9 @@ class Results {
 struct Scenario {
   const char* name;
   void (*call)(Results& out);
-  void (*before)() = nullptr;  // in the process, without faults
-  const char* cache = "none";  // fresh: an empty folder; full: one that has all kernels
-  bool at_exit = false;        // the faults come while the process exits
+  void (*before)() = nullptr;  // runs first in the process, without faults
+  const char* cache = "none";  // fresh: an empty folder; full: a folder with all kernels
+  bool at_exit = false;        // the faults occur during the exit of the process
 };
 
 Array numbers(op::Extents shape, double step = 0.25) {
@@ -118,7 +119,7 @@ op::Options with(op::Mode mode) {
 void compiler_first() { op::runtime::set_tiles(false); }
 void optimised_first() { op::runtime::set_first_tier(op::runtime::TierChoice::Optimised); }
 
-// The compiled function lives on after a fault: a later call has what that left.
+// The compiled function stays alive after a fault, so a later call uses the state that the fault left.
 template <op::Mode mode> void elementwise(Results& out) {
   static auto f = op::compile(
       [](Tensor x, Tensor w, Tensor b) {
@@ -163,7 +164,7 @@ void gradient(Results& out) {
   for (const Array& a : {y, dx, dw, z, ex, ew}) out.add(a);
 }
 
-// What is expected to be an error is one, or one of memory: which of them says whether the fault came first.
+// Checks that `f` throws E or a memory error, and records which one, since the fault may precede the other error.
 template <class E, class F> void throws(Results& out, F&& f) {
   try {
     f();
@@ -231,7 +232,7 @@ void threads(Results& out) {
   for (const Array& a : {y, s, p}) out.add(a);
 }
 
-// Two threads want the same kernels at once: one compiles, the other waits for it.
+// Two threads request the same kernels at once: one compiles, the other waits.
 void concurrent_calls(Results& out) {
   static auto f = op::compile([](Tensor x) { return sum(exp(x) * 3 - x, 1); });
   std::exception_ptr error;
@@ -330,7 +331,7 @@ void explained(Results& out) {
   out.add(op::profile_json().size() > 10 && op::recent_calls(3).size() > 0);
 }
 
-// A call that may not wait runs unfused, until what it asked for is there.
+// A call that may not wait for the compiler runs unfused until the kernels are ready.
 void compile_time_limit(Results& out) {
   static constinit std::atomic<std::int64_t> now{0};
   op::runtime::set_compile_clock([] { return now += 10'000'000; });
@@ -411,7 +412,7 @@ const Scenario kScenarios[] = {
     {"lists of arrays", structures},
     {"checks", checks},
     {"bound calls and warm-up", bound_and_ahead},
-    {"explanations", explained, nullptr, "full"},  // where the measured speed of memory is
+    {"explanations", explained, nullptr, "full"},  // the cache has the measured memory bandwidth
     {"limit of compile time", compile_time_limit, compiler_first},
     {"interface for C", interface_for_c},
     {"exit", elementwise<op::Mode::generic>, compiler_first, "fresh", true},
@@ -419,7 +420,7 @@ const Scenario kScenarios[] = {
 
 // ------------------------------------------------------------------------------------------------ one fault
 
-// Of a child, which cannot use the test's own checks.
+// Report of a child process, which cannot use Catch2's checks.
 struct Report {
   Results expected;
   int descriptors;  // open after two calls without a fault
@@ -455,11 +456,11 @@ int open_descriptors() {
 
 void settle() { op::runtime::wait_for_optimised(20'000'000'000); }
 
-// `at`: the number of the allocation that fails; kNever counts them.
+// Runs the scenario in a child process. Allocation number `at` fails; kNever only counts allocations.
 [[noreturn]] void run_child(const Scenario& scenario, std::int64_t at, bool all, bool verbose) {
   alarm(120);
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT})
-    std::signal(signal, SIG_DFL);  // Catch's are the parent's
+    std::signal(signal, SIG_DFL);  // Catch2's handlers belong to the parent
   if (verbose) std::signal(SIGABRT, on_abort);
   if (scenario.before) scenario.before();
   static Results out, again;
@@ -478,13 +479,13 @@ void settle() { op::runtime::wait_for_optimised(20'000'000'000); }
   if (scenario.at_exit) {
     static std::int64_t failing;
     failing = at;
-    std::atexit([] {  // the last of the process's handlers
+    std::atexit([] {  // runs as the last exit handler
       counting = false;
       report->allocations = asked;
       report->failed = asked > failing;
     });
-    scenario.call(out);                    // what the background has not done yet is done at exit
-    std::atexit([] { counting = true; });  // the first
+    scenario.call(out);                    // pending background work is done at exit
+    std::atexit([] { counting = true; });  // runs as the first exit handler
     std::exit(0);
   }
   counting = true;
@@ -517,7 +518,7 @@ void settle() { op::runtime::wait_for_optimised(20'000'000'000); }
   _exit(0);
 }
 
-// A folder of the test's own, removed at its end.
+// Temporary folder, removed by the destructor.
 struct Folder {
   std::string path = (fs::temp_directory_path() / "onepass-test-XXXXXX").string();
   Folder() { REQUIRE(mkdtemp(path.data())); }
@@ -543,7 +544,7 @@ int run(const Scenario& scenario, std::int64_t at, bool all, bool verbose = fals
   return status;
 }
 
-// Every fault of a scenario, or `most` of them.
+// Runs every fault of a scenario, or about `most` of them.
 void run_all(const Scenario& scenario, bool all, int most) {
   const std::int64_t allocations = report->allocations, step = most > 0 ? std::max<std::int64_t>(allocations / most, 1) : 1;
   std::int64_t faults = 0, errors = 0;
@@ -558,7 +559,7 @@ void run_all(const Scenario& scenario, bool all, int most) {
     REQUIRE(faults < 100'000);
   }
   CHECK(faults > 0);
-  if (!scenario.at_exit && (all || most == 0)) CHECK(errors > 0);  // some are left out: work in the background
+  if (!scenario.at_exit && (all || most == 0)) CHECK(errors > 0);  // some faults cause no error, because background work is skipped
   fmt::print("{}{}: {} faults among {} allocations, {} errors\n", scenario.name, all ? ", all from there on" : "", faults, allocations,
              errors);
 }
@@ -568,12 +569,12 @@ void run_all(const Scenario& scenario, bool all, int most) {
 TEST_CASE("out of memory: a fault at an allocation is an error, or the result is right", "[out_of_memory]") {
   report = static_cast<Report*>(mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   REQUIRE(report != MAP_FAILED);
-  backtrace(failed_in, kFrames);  // opens a library
+  backtrace(failed_in, kFrames);  // loads a library
   const Folder own;
   folder() = own.path;
-  // Each child finds the module in memory, and opens it anew.
+  // The module is already in memory, and each child opens it anew.
   op::os::open_library(ONEPASS_BUILD_DIR "/lib/libonepass_llvm.so", nullptr);
-  setenv("ONEPASS_NVRTC", "none", 1);  // its allocations are NVIDIA's
+  setenv("ONEPASS_NVRTC", "none", 1);  // its allocations are not onepass's
   const char* const wanted = std::getenv("ONEPASS_FAULT");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   int most = 1;
@@ -590,7 +591,7 @@ TEST_CASE("out of memory: a fault at an allocation is an error, or the result is
     setenv("ONEPASS_CACHE_DIR", std::string_view(scenario.cache) == "none" ? "none" : folder().c_str(), 1);
     report->expected = Results();
     int status = 0;
-    for (int i = 0; i < 2 && status == 0; ++i) status = run(scenario, kNever, false);  // the first fills the folder
+    for (int i = 0; i < 2 && status == 0; ++i) status = run(scenario, kNever, false);  // the first run fills the folder
     INFO(report->text);
     CHECK(status == 0);
     if (status != 0) continue;

@@ -1,5 +1,5 @@
-// Memory of a forward call and its pullback: never more than without fusion, on what benchmarks speak of and on random programs; the bits of
-// random programs' gradients, whatever is saved.
+// Memory of a forward call and its pullback: never more than without fusion, on programs of the benchmarks and on random ones. Gradients of
+// random programs have equal bits, whatever is saved.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -27,8 +27,8 @@ Array random_array(const std::vector<std::int64_t>& shape, std::uint64_t seed) {
   return a;
 }
 
-/// The most bytes in use from before f is called until its pullback has run, but for the arguments and the cotangents. What a call asks for is
-/// there at once, so a call's peak is what it asked for beside what was there.
+/// Returns the largest number of bytes in use from before the call of f until its pullback has run, without the arguments and cotangents. A
+/// call allocates all of its memory at once, so its peak is the memory in use plus its allocations.
 template <class F> std::int64_t peak_bytes(const F& f, const std::vector<Array>& xs, op::Mode mode) {
   op::Options options;
   options.mode = mode;
@@ -36,7 +36,7 @@ template <class F> std::int64_t peak_bytes(const F& f, const std::vector<Array>&
   auto compiled = op::compile(f, options);
   const std::vector<Array> cotangents = compiled(xs);
   std::int64_t peak = 0;
-  for (int round = 0; round < 2; ++round) {  // the first one leaves scratch to the thread
+  for (int round = 0; round < 2; ++round) {  // the first round leaves scratch memory to the thread
     const std::int64_t before = op::memory::statistics().in_use;
     const auto ever = [] { return op::memory::statistics().allocated_ever; };
     std::int64_t from = ever();
@@ -56,7 +56,7 @@ struct Row {
   std::vector<std::vector<std::int64_t>> shapes;
   Function f;
 };
-/// What docs and benchmarks speak of, smaller.
+/// Returns smaller versions of programs in docs and benchmarks.
 const std::vector<Row>& rows() {
   using V = const std::vector<Tensor>&;
   static const std::vector<Row> kRows = {
@@ -110,7 +110,7 @@ const std::vector<Row>& rows() {
   return kRows;
 }
 
-/// A program of a few arrays [n, m] or rows and columns of them, drawn.
+/// Returns a random program of a few arrays [n, m], or rows and columns.
 Row random_program(std::uint64_t seed, std::int64_t n = 192, std::int64_t m = 256) {
   Row row{"random", {{n, m}, {n, m}, {1, m}, {n, 1}}, {}};
   row.f = [seed, n, m](const std::vector<Tensor>& xs) {
@@ -144,7 +144,7 @@ Row random_program(std::uint64_t seed, std::int64_t n = 192, std::int64_t m = 25
   return row;
 }
 
-/// Equal bits, any NaN being like any other.
+/// True if all elements have equal bits, where all NaNs count as equal.
 template <class T> bool same_values(const Array& a, const Array& b) {
   return std::ranges::equal(a.to_vector<T>(), b.to_vector<T>(), [](T p, T q) {
     const auto x = static_cast<float>(p), y = static_cast<float>(q);

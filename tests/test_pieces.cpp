@@ -1,5 +1,4 @@
-// concat, stack, pad, roll, tile, repeat and the random generator: what they mean, how many kernels and bytes they take, what of them is
-// in a kernel's key.
+// concat, stack, pad, roll, tile, repeat and the random generator: results, numbers of kernels and bytes, and contents of kernel keys.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -27,7 +26,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// x = 1, 2, 3, … ; y = 101, 102, …
+// Returns inputs x = 1, 2, 3, … and y = 101, 102, …
 std::vector<ir::Buffer> counting(const ir::Graph& graph) {
   std::vector<ir::Buffer> out;
   float first = 1;
@@ -49,7 +48,7 @@ template <class T = float> std::vector<T> values_of(const ir::Buffer& b) {
   return out;
 }
 
-// The first result: of the reference, and the same of the kernels, fused and (where it is not hundreds of kernels) unfused.
+// Returns the reference's first result. Checks fused kernels against it, and unfused ones if `with_unfused`.
 template <class T = float> std::vector<T> result(const char* formula, const Inputs& inputs = {}, bool with_unfused = true) {
   const ir::Graph graph = optimised(formula, inputs);
   INFO(formula << "\n" << ir::print(graph));
@@ -145,7 +144,7 @@ TEST_CASE("pieces: gradients are slices of the cotangent, and sums of slices' pa
   CHECK(result("out = vjp(repeat(x, 2, 0), [x], d)", {{"x", {2}}, {"d", {4}}}) == F{101 + 102, 103 + 104});
   CHECK(result("out = vjp(stack([x, x*3], 1), [x], d)", {{"x", {2}}, {"d", {2, 2}}}) == F{101 + 3 * 102, 103 + 3 * 104});
 
-  // the parts of x that slices read: one Piecewise of three boxes, the sign of zero that of a sum
+  // the parts of x that slices read: one Piecewise of three boxes; zeros have the sign of a sum
   const ir::Graph graph =
       optimised("a = x[:2]*2; b = x[2:3]*-0.0; c = x[4:]; out = vjp(sum(a) + sum(b) + sum(c), [x], d)", {{"x", {6}}, {"d", {}}});
   int pieces = 0, pads = 0;
@@ -212,7 +211,7 @@ TEST_CASE("pieces: the verifier names what is wrong with boxes", "[pieces]") {
 
 namespace {
 
-// Random123's own description (Salmon et al. 2011), one counter at a time.
+// Random123's description (Salmon et al. 2011), one counter at a time.
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::array<std::uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
     if (round) k[0] += 0x9E3779B9, k[1] += 0xBB67AE85;
@@ -230,7 +229,7 @@ std::uint32_t word(std::uint64_t key, std::uint64_t counter, std::size_t which) 
 }  // namespace
 
 TEST_CASE("pieces: uniform is Philox4x32-10, bit for bit", "[pieces]") {
-  // the vectors of Random123 (kat_vectors)
+  // test vectors of Random123 (kat_vectors)
   using W = std::array<std::uint32_t, 4>;
   CHECK(philox({0, 0, 0, 0}, {0, 0}) == W{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) == W{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -317,7 +316,7 @@ std::ostream& operator<<(std::ostream& out, const Traffic& t) {
   return out << t.kernels << " kernels, " << t.read << " read, " << t.written << " written";
 }
 
-// In elements of f32; counted, and the same by the schedules. `read` counts every load.
+// Returns traffic in f32 elements. Checks that the counted traffic equals the schedules'. Sets `scheduled_read` to the scheduled loads.
 Traffic traffic(const char* formula, const Inputs& inputs, std::int64_t* scheduled_read = nullptr) {
   const ir::Graph graph = optimised(formula, inputs);
   const Arguments arguments = random_arguments(graph, 1);
@@ -348,7 +347,7 @@ TEST_CASE("pieces: each byte is moved once", "[pieces]") {
   CHECK(traffic("roll(x, 5, 1)", {{"x", {90, 300}}}) == Traffic{1, 27000, 27000});
   CHECK(traffic("roll(x, 301)", {{"x", {90, 300}}}) == Traffic{1, 27000, 27000});
   CHECK(traffic("tile(x, [3, 1])", {{"x", {30, 300}}}).written == 27000);
-  // the rotary embedding, interleaved: each element of q once, one kernel
+  // the rotary embedding, interleaved: each element of q once, in one kernel
   std::int64_t read = 0;
   const Traffic moved = traffic("reshape(stack([q[..., ::2]*c - q[..., 1::2]*s, q[..., ::2]*s + q[..., 1::2]*c], -1), [6, 10, 128])",
                                 {{"q", {6, 10, 128}}, {"c", {10, 64}}, {"s", {10, 64}}}, &read);
@@ -368,7 +367,7 @@ TEST_CASE("pieces: a list of 256 arrays is one kernel of constant size", "[piece
     total += (1 + i % 7) * 33;
   }
   CHECK(traffic((formula + "], 0)*2").c_str(), inputs) == Traffic{1, total, total});
-  // where a reduction needs it, it is stored first
+  // the operand of a reduction is materialized first
   const ir::Graph graph = optimised(formula + "], 0)", inputs);
   CHECK(fuse(graph).groups.size() == 1);
   const ir::Graph reduced = optimised("sum(" + formula + "], 0), axis=1)", inputs);

@@ -1,4 +1,4 @@
-// Nests: what loops a program gets, that lengths and literals are not in them, and what a thousand shapes of one class share.
+// Nests: the loops of a program. Lengths and literals are not part of them, so a thousand shapes share one nest.
 #include <catch2/catch.hpp>
 
 #include <set>
@@ -51,7 +51,7 @@ TEST_CASE("plan: a thousand shapes of a golden function have one nest for each c
   const auto nests = [&](const Golden& golden, std::int64_t shortest) {
     std::set<std::string> keys;
     for (int i = 0; i < 1000; ++i) {
-      Extents extents;  // odd ones only, so that no stride is 1 by chance; equal ones often
+      Extents extents;  // odd lengths, so that no stride is 1 by chance; often equal
       for (const char c : letters_of(golden)) extents[c] = shortest + 2 * static_cast<std::int64_t>(random() % 4);
       std::string key;
       for (const Planned& p : plans_of(graph_of(golden, extents))) key += p.nest.key();
@@ -62,7 +62,7 @@ TEST_CASE("plan: a thousand shapes of a golden function have one nest for each c
   for (const Golden& golden : kGolden) {
     INFO(golden.name);
     CHECK(nests(golden, 9) == 1);
-    // Lengths of 1 are a class, and a loop of 2 to 8 iterations may run as phases of one iteration, whose number is in the nest.
+    // Nests differ for lengths of 1, and a loop of 2 to 8 iterations may become an interleave factor of the nest.
     CHECK(nests(golden, 3) <= 8);
   }
 }

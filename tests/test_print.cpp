@@ -1,4 +1,4 @@
-// Arrays as text: the layout that NumPy has. tests/test_command.py compares with NumPy itself, on random arrays.
+// Arrays as text, in NumPy's layout. tests/test_command.py compares random arrays with NumPy itself.
 #include <catch2/catch.hpp>
 
 #include <limits>

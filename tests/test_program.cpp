@@ -1,4 +1,4 @@
-// Programs: recorded once for each signature, equal bits in every mode, targets that overlap arguments, errors, several threads.
+// Programs: one recording for each signature, equal bits in every mode, destinations that overlap arguments, errors, several threads.
 #include "arrays.h"
 #include "how_long.h"
 #include "runtime/program.h"
@@ -54,7 +54,7 @@ Array random_array(std::vector<std::int64_t> shape, std::uint64_t seed) {
 
 // x*w + b with a literal.
 void affine(Recorder& r, Values v) { r.output("out", r.add(r.mul(r.mul(v[0], v[1]), r.literal(3.5)), v[2])); }
-// The softmax of the last axis, written out.
+// The softmax along the last axis, from basic operators.
 void softmax(Recorder& r, Values v) {
   const Value m = r.reduce(ir::Op::ReduceMax, "max", v[0], std::vector<std::int64_t>{-1}, true);
   const Value e = r.elementwise(ir::Op::Exp, {r.sub(v[0], m)});
@@ -169,7 +169,7 @@ void replay(const ir::Graph& graph, Recorder& recorder, Values inputs) {
   for (std::size_t k = 0; k < graph.outputs.size(); ++k) recorder.output(graph.output_names[k], Value{false, now[graph.outputs[k]], {}});
 }
 
-// How generic and unfused differ from the reference on a graph; nothing where they do not.
+// Returns how generic and unfused differ from the reference on a graph; empty if they do not.
 std::string difference(const ir::Graph& graph, std::uint64_t seed) {
   const test::Arguments arguments = test::random_arguments(graph, seed, seed % 3 == 1);
   std::vector<Array> arrays;
@@ -290,7 +290,7 @@ TEST_CASE("program: targets that overlap arguments", "[program]") {
         CHECK(test::same_but_for_nan(y, expected));
       }
     }
-    {  // a view of the target's memory in another order
+    {  // a view of the destination's memory in another order
       Array x = random_array({10, 10}, 3);
       const Array turned = x.transpose();
       const auto add = [](Recorder& r, Values v) { r.output("out", r.add(v[0], v[1])); };
@@ -386,7 +386,7 @@ TEST_CASE("program: numbers are read at each call", "[program]") {
 }
 
 TEST_CASE("program: what is computed from numbers is computed again at each call", "[program]") {
-  // x * exp(-k*t) + where(k > 1, k, t) + (k**2 as an exponent of an argument is no structure)
+  // x * exp(-k*t) + where(k > 1, k, t) + … with k**2, an exponent computed from an argument, which does not change the structure
   const auto derived = [](Recorder& r, Values v) {
     const Value k = v[1], t = v[2];
     const Value decay = r.elementwise(ir::Op::Exp, {r.mul(r.elementwise(ir::Op::Neg, {k}), t)});
@@ -483,7 +483,7 @@ TEST_CASE("program: captured arrays are read at each call", "[program]") {
       check(program.call(in)[0], k);
     }
     CHECK(program.stats().recordings == 1);
-    // the target may be the captured array itself
+    // the destination may be the captured array
     const Argument in[] = {{&x, {}}, number(0.0)};
     const Array expected = program.call(in)[0];
     Array* const target[] = {&table};
@@ -579,7 +579,7 @@ TEST_CASE("program: check_recording finds what changes", "[program]") {
   CHECK_THAT(message<Error>([&] { reads.call(arguments({&x})); }), Catch::Contains("a captured Array was another one"));
   double k = 2;
   Program later([&](Recorder& r, Values v) { r.output("out", r.mul(r.mul(v[0], v[1]), r.literal(k))); }, {}, options);
-  for (const double argument : {0.5, 0.25, 0.5}) {  // what the call brings may change
+  for (const double argument : {0.5, 0.25, 0.5}) {  // arguments of a call may change
     const Argument in[] = {{&x, {}}, number(argument)};
     CHECK(later.call(in)[0].at<float>({1}) == x.at<float>({1}) * static_cast<float>(argument) * 2);
   }

@@ -1,4 +1,4 @@
-// The random graphs themselves, and the shrinker on an artificial bug.
+// The random graph generator, and the shrinker on an artificial bug.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -102,7 +102,7 @@ TEST_CASE("random graphs: options are kept", "[random]") {
 namespace {
 struct TwoEqualNodes {};
 
-// A "compiler" with a bug: negative steps of a slice read as positive ones where an elementwise operator made the operand.
+// Evaluates the graph with a fault: negative steps of a slice count as positive if an elementwise operator computed the operand.
 std::vector<Buffer> run_with_bug(const Graph& graph, const Arguments& arguments) {
   Graph broken;
   broken.slots = graph.slots;
@@ -131,10 +131,11 @@ std::vector<Buffer> run_with_bug(const Graph& graph, const Arguments& arguments)
 
 TEST_CASE("shrink: an artificial bug comes down to what it needs", "[random]") {
   int found = 0, few = 0;
-  const RandomGraphOptions options{.dtypes = {f32, f64, i32, i64, u8, boolean},  // whose values seldom are equal, and so the bug's results
-                                   .allow = [](Op op) {  // but those whose extents, or indices, the shrinker leaves alone
-                                     return op != Op::Piecewise && op != Op::Place && op != Op::Gather && op != Op::ScatterAdd;
-                                   }};
+  const RandomGraphOptions options{
+      .dtypes = {f32, f64, i32, i64, u8, boolean},  // types with few equal values, so that the fault changes results
+      .allow = [](Op op) {                          // excludes operators whose extents or indices the shrinker keeps
+        return op != Op::Piecewise && op != Op::Place && op != Op::Gather && op != Op::ScatterAdd;
+      }};
   for (std::uint64_t seed = 0; seed < 2000 && found < 5; ++seed) {
     const Graph g = random_graph(seed, options);
     const auto fails = [&](const Graph& candidate) {
@@ -156,12 +157,12 @@ TEST_CASE("shrink: an artificial bug comes down to what it needs", "[random]") {
     for (NodeId id = 0; id < small.size(); ++id) largest = std::max(largest, small.elements(id));
     CHECK(largest <= 64);
     few += largest <= 16;
-    const Graph again = parse_graph(print(small));  // the report's text is the reproducer
+    const Graph again = parse_graph(print(small));  // the text of the report reproduces the failure
     CHECK(fails(again));
     CHECK_THAT(failure_report(seed, small), Contains("seed " + std::to_string(seed)) && Contains("= slice %"));
   }
   CHECK(found == 5);
-  CHECK(few >= 4);  // but for a value that is the same nearly everywhere, x/x say, which needs its one odd element
+  CHECK(few >= 4);  // except for values that are equal almost everywhere, such as x/x
 }
 
 TEST_CASE("shrink: a predicate about the graph alone, one that throws, and one that asks for everything", "[random]") {

@@ -1,4 +1,4 @@
-// Execution records: every reason as data and as a sentence, where kernels came from, times, the graph that runs again, the profile.
+// Execution records: every reason as data and as a sentence, origins of kernels, times, recorded graphs that run again, the profile.
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
@@ -34,13 +34,13 @@ std::string repeated(int count, const std::function<std::string(int)>& line) {
   return text;
 }
 
-// Pieces of pieces, each around the one before it.
+// Returns nested subdomains: each statement pads a concat of the previous value.
 std::string nested_pads(int count) {
   return "y0 = x\n" +
          repeated(count, [](int i) { return fmt::format("y{} = pad(concat([y{}, y{}*2], 0)[1:-1], [1], [1])\n", i + 1, i, i); });
 }
 
-// An array of single values, each of which depends on the one before it.
+// Returns an array of single values, each of which depends on the previous one.
 std::string assembled_of_a_recurrence(int count) {
   return "h0 = w\n" + repeated(count, [](int i) { return fmt::format("h{} = h{}*0.9 + exp(x[{}]*h{})\n", i + 1, i, i, i); }) +
          "y = stack([" + repeated(count, [](int i) { return fmt::format("{}h{}", i ? ", " : "", i + 1); }) + "], 0)*2";
@@ -87,7 +87,7 @@ TEST_CASE("record: every reason of a boundary is provoked, and has a sentence an
     CHECK_THAT(text, Contains(std::string(op::name_of(example.reason)) + ": " + std::string(op::sentence_of(example.reason))));
     if (!op::remedy_of(example.reason).empty()) CHECK_THAT(text, Contains("remedy: " + std::string(op::remedy_of(example.reason))));
     all.insert(example.reason);
-    CHECK(f.stats().recordings == 0);  // nothing was called
+    CHECK(f.stats().recordings == 0);  // explain calls nothing
   }
   CHECK(all.size() == op::kBoundaryReasons);
 }
@@ -118,7 +118,7 @@ TEST_CASE("record: why a call is planned again", "[record]") {
   is(PlanReason::rank, "the rank of x0 changed from 2 to 3");
   f(ones({8, 9, 4}, op::f64), ones({4}));
   is(PlanReason::type, "the type of x0 changed from f32 to f64");
-  f(ones({8, 9, 4}), ones({4}));  // remembered: the record is of the plan, which was made for a rank
+  f(ones({8, 9, 4}), ones({4}));  // a known plan: the record has its original reason, a new rank
   is(PlanReason::rank, "rank");
   f(ones({9, 8, 4}).transpose({1, 0, 2}), ones({4}));
   is(PlanReason::strides, "the strides of x0 changed from [36, 4, 1] to [4, 32, 1]");
@@ -156,11 +156,11 @@ TEST_CASE("record: the words of all reasons of a plan", "[record]") {
   std::set<std::string> names;
   for (int r = 0; r < op::kPlanReasons; ++r) names.emplace(op::name_of(static_cast<PlanReason>(r)));
   CHECK(names.size() == op::kPlanReasons);
-  // Calls that provoke the last two are in test_cuda_calls.cpp (another device) and test_cancel.cpp (fused kernels that are ready now).
+  // test_cuda_calls.cpp (another device) and test_cancel.cpp (fused kernels became ready) test calls with the last two reasons.
   auto f = op::compile([](Tensor x) { return x + 1; });
   f(Array::ones({4}, op::f32));
   f(Array::ones({5}, op::f32));
-  // The first words of these keys, of a call with one array: header, array, extents, strides, alignment (runtime/signature.h).
+  // The first elements of these keys, for a call with one array: header, array, extents, strides, alignment (runtime/signature.h).
   const std::vector<std::int64_t> key = {1 << 16 | 2, std::int64_t{1} | 8 << 8 | 1 << 16 | std::int64_t{1} << 32, 5, 1, 1};
   std::vector<std::int64_t> on_device = key;
   on_device[1] |= std::int64_t{1} << 34;
@@ -295,14 +295,14 @@ TEST_CASE("record: a pullback's has its backward call beside the forward one", "
   is(false);
   static_cast<void>(pullback(y));
   is(true);
-  // It is of its own call, whatever the function does afterwards.
+  // The record belongs to its call and does not change with later calls.
   static_cast<void>(op::vjp(f, Array::ones({3, 5}, op::f32), Array::ones({5}, op::f32)));
   is(true);
   CHECK(pullback.last_execution().signature == "f32[64,256] f32[256]");
   pullback.reset();
   CHECK(pullback.last_execution().kernels.empty());
 
-  // An argument that is a number has no gradient; the others keep their names.
+  // A number argument has no gradient; the others keep their names.
   const auto scaled = op::compile([](Tensor k, Tensor x, Tensor w) { return tanh(x * k) * w; });
   auto [s, of_scaled] = op::vjp(scaled, 0.5, x, w);
   std::vector<std::string> gradients;
@@ -310,7 +310,7 @@ TEST_CASE("record: a pullback's has its backward call beside the forward one", "
   for (const ExecutionRecord::Output& output : both.backward.at(0).outputs) gradients.push_back(output.name);
   CHECK(gradients == std::vector<std::string>{"dx1", "dx2"});
 
-  // What is described of a backward call is what one runs: captured arrays and numbers, too.
+  // The described backward call equals the executed one, even with captured arrays and numbers.
   const auto g = op::compile([w](Tensor x, Tensor k) { return tanh(x * k) * w; });
   auto [z, back] = op::vjp(g, x, 0.75);
   const std::string described = back.last_execution().backward.at(0).optimized;
@@ -321,14 +321,14 @@ TEST_CASE("record: a pullback's has its backward call beside the forward one", "
 
 namespace {
 
-// Two threads call two functions of one formula. The first says in the log that it has compiled, and is held there until the second one has asked
-// for the kernel.
+// Runs two functions with one formula on two threads. The log callback holds the first thread after its compile until the second thread has
+// requested the kernel.
 std::pair<op::ExecutionRecord, op::ExecutionRecord> compiled_and_met(const std::string& text) {
   const op::Formula a = op::formula(text), b = op::formula(text);
   const Array x = Array::ones({64}, op::f32);
   static std::atomic<bool> compiling;
   static std::int64_t hits;
-  op::wait_until_optimized();  // compiles of calls before these would be taken for it
+  op::wait_until_optimized();  // pending compiles would be mistaken for this one
   compiling = false, hits = op::kernel_cache_stats().hits;
   op::set_log(
       [](op::LogLevel, std::string_view line) {
@@ -336,7 +336,7 @@ std::pair<op::ExecutionRecord, op::ExecutionRecord> compiled_and_met(const std::
         while (op::kernel_cache_stats().hits == hits) std::this_thread::yield();
       },
       op::LogLevel::debug);
-  std::atomic<bool> done{false};  // without a compile, where a cache folder has the kernel
+  std::atomic<bool> done{false};  // in case the cache folder has the kernel, and nothing compiles
   std::thread first([&] {
     static_cast<void>(a({x}));
     done = true;
@@ -354,7 +354,8 @@ TEST_CASE("record: a call that waits for another thread's compile says so", "[re
   op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
   std::string text = "sin(x)*x + tanh(x)*2.5 - x*x*x";
   bool joined = false;
-  for (int attempt = 0; attempt < 20 && !joined; ++attempt) {  // the second one may ask just before the compile ends, and look just after
+  for (int attempt = 0; attempt < 20 && !joined;
+       ++attempt) {  // the second thread may miss the compile, if it ends between the request and the check
     text += "*x";
     const auto [a, b] = compiled_and_met(text);
     CHECK(a.kernels.at(0).cache == CacheOutcome::compiled);
@@ -517,7 +518,7 @@ TEST_CASE("profile: times and calls are kept while it is on, and only then", "[r
 }
 
 TEST_CASE("profile: a thread keeps its last events, and somebody may look meanwhile", "[record]") {
-  constexpr std::int64_t kKept = 1 << 18, kCalls = kKept / 2 + 5'000;  // two events of each: the call and its kernel
+  constexpr std::int64_t kKept = 1 << 18, kCalls = kKept / 2 + 5'000;  // two events of each call: the call and its kernel
   op::Options options;
   options.check_recording = false;
   const auto f = op::compile([](Tensor x) { return x + 1; }, options);
@@ -533,8 +534,8 @@ TEST_CASE("profile: a thread keeps its last events, and somebody may look meanwh
     do {
       double before = 1e300;
       std::vector<op::CallRecord> calls = op::recent_calls(kKept);
-      if (!calls.empty()) calls.pop_back();       // its kernel may be forgotten already
-      for (const op::CallRecord& call : calls) {  // each is whole, and they are in order
+      if (!calls.empty()) calls.pop_back();       // its kernel may be overwritten already
+      for (const op::CallRecord& call : calls) {  // each call is complete, and they are in order
         wrong += call.ms < 0 || call.start_ms > before || call.kernel_ms.size() != 1 || call.kernel_ms[0] != call.ms;
         before = call.start_ms;
       }
@@ -549,7 +550,7 @@ TEST_CASE("profile: a thread keeps its last events, and somebody may look meanwh
   CHECK(looks > 0);
   const auto kept = static_cast<std::int64_t>(op::recent_calls(2 * kKept).size());
   CHECK(kept <= kKept / 2);
-  CHECK(kept > kKept / 2 - 100);  // there are events of other kinds, too
+  CHECK(kept > kKept / 2 - 100);  // there are events of other kinds too
   const std::string trace = op::profile_json(), member = "\"dropped_events\":";
   const std::int64_t dropped = std::stoll(trace.substr(trace.find(member) + member.size()));
   CHECK(dropped >= 2 * kCalls - kKept);

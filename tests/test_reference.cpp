@@ -1,4 +1,4 @@
-// The interpreter: hand-computed cases, and sums against the definition written a second time, element by element.
+// The reference interpreter: hand-computed cases, and sums against a second implementation of the summation order.
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -24,7 +24,7 @@ template <class T> ArrayView view(const std::vector<T>& data, Shape shape, Shape
   return {dtype<T>, data.data(), std::move(shape), std::move(strides)};
 }
 
-// the first output of the graph, as a vector
+// Returns the first output of the graph.
 template <class T>
 std::vector<T> run(const std::string& text, const std::vector<ArrayView>& inputs = {}, const std::vector<std::uint64_t>& slots = {}) {
   const std::vector<Buffer> out = evaluate(parse_graph(text), inputs, slots);
@@ -38,7 +38,7 @@ template <class T> std::vector<T> counting(std::int64_t n) {
   return out;
 }
 
-// Values whose sums depend on every detail of the order.
+// Returns values whose sums depend on every detail of the order.
 template <class T> std::vector<T> rough(std::int64_t n, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<T> out(static_cast<std::size_t>(n));
@@ -46,7 +46,7 @@ template <class T> std::vector<T> rough(std::int64_t n, std::uint64_t seed) {
   return out;
 }
 
-// ---- the definition, a second time: from the page, sharing no code with ir/order.h
+// ---- a second implementation of the order, from docs/language.md, independent of ir/order.h
 
 template <class T> T naive_tree(const std::vector<T>& v, bool product) {
   if (v.size() == 1) return v[0];
@@ -231,7 +231,7 @@ TEST_CASE("reference: bytes that are bool, halves in two bytes", "[reference]") 
   CHECK(std::vector<std::uint8_t>(negated.as<std::uint8_t>().begin(), negated.as<std::uint8_t>().end()) ==
         std::vector<std::uint8_t>{1, 0, 0, 0});
 
-  // 2048 + 1 is no f16, but inside it is f32 and 2049 - 2048 is still 1; at the output and at a cast it is rounded, to even
+  // 2048 + 1 is not an f16, but inside the program it is f32, so 2049 - 2048 is 1; the output and a cast round it, to even
   const std::uint16_t halves[] = {0x6800, 0x3c00};  // 2048, 1
   const std::vector<ArrayView> x = {ArrayView{f16, halves, {1}, {}}, ArrayView{f16, halves + 1, {1}, {}}};
   const std::vector<Buffer> out = evaluate(parse_graph(R"(
@@ -349,7 +349,7 @@ TEST_CASE("reference: a sum is to the bit what the definition says", "[reference
 }
 
 TEST_CASE("reference: the checks of the order would notice another order", "[order]") {
-  // The same numbers in plain sequence and in tree(all) differ from the definition: so the data above is rough enough.
+  // The same numbers in sequence, and in one pairwise tree, differ from the definition. So the data above depends on the order.
   const std::vector<float> x = rough<float>(5000, 1);
   float sequence = -0.0f;
   for (float v : x) sequence += v;

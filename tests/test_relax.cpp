@@ -1,5 +1,4 @@
-// relax: each rewriting where it is allowed and the same graph where it is not; relaxed results near the strict ones and the same in
-// every mode.
+// relax: each rewriting applies only if it is allowed. Relaxed results are close to the strict ones and equal in every mode.
 #include "compiler/relax.h"
 
 #include <algorithm>
@@ -25,14 +24,14 @@ namespace {
 constexpr Relax kContract{.contract = true}, kReassociate{.reassociate = true}, kBoth{.contract = true, .reassociate = true},
     kApproximate{.approximate = true}, kAll{true, true, true};
 
-// x, y, g: f32[8]; s, t: numbers that the call brings.
+// Returns a graph of x, y, g: f32[8], with scalar parameters s and t.
 Graph graph_of(const std::string& body) {
   const std::string f32 = " : f32[8]\n";
   return prune(parse_graph("slot 0 = 2 : f32\nslot 1 = 3 : f32\n%0 = input x" + f32 + "%1 = input y" + f32 + "%2 = input g" + f32 +
                            "%3 = slot 0" + f32 + "%4 = slot 1" + f32 + body));
 }
 
-/// What a chain of operators becomes, as an expression. `%5 = …; %6 = …`, the last one is the result.
+/// Returns a chain of operators after relax, as an expression. `%5 = …; %6 = …`: the last one is the result.
 std::string relaxed_with_casts(std::string_view statements, const Relax& relaxations) {
   std::string body;
   int last = 4;
@@ -47,7 +46,7 @@ std::string relaxed_with_casts(std::string_view statements, const Relax& relaxat
   return node_text(result, result.outputs[0]);
 }
 
-/// The same without the casts by which what depends on numbers alone is computed in f64.
+/// Returns the same without the casts of scalar computations to f64.
 std::string relaxed(std::string_view statements, const Relax& relaxations) {
   std::string text = relaxed_with_casts(statements, relaxations);
   for (const std::string_view cast : {"cast<f32>(", "cast<f64>("})
@@ -65,7 +64,7 @@ std::string relaxed(std::string_view statements, const Relax& relaxations) {
 TEST_CASE("relax: numbers that all elements share are rounded once", "[relax]") {
   CHECK(relaxed_with_casts("mul %0, %3; add %5, %4; mul %6, %3", kReassociate) ==
         "add(mul(x, cast<f32>(mul(cast<f64>(slot0), cast<f64>(slot0)))), cast<f32>(mul(cast<f64>(slot1), cast<f64>(slot0))))");
-  // hundreds of them: their errors would be the same for all elements, and add up
+  // hundreds of such numbers: rounding errors would be equal for all elements, and add up
   std::mt19937 random(7);
   std::uniform_real_distribution<float> factor(1.04f, 1.16f), offset(-0.25f, 0.25f);
   constexpr int steps = 512, n = 1000;
@@ -116,8 +115,8 @@ TEST_CASE("relax: contract makes a sum of products a contraction, where it share
   const std::string product = "%2 = mul %0, %1 : f32[4, 8]\n", sum = "%3 = reduce_sum %2 {1} : f32[4]\n";
   CHECK(contractions(product + sum + "return out = %3") == 1);
   CHECK(contractions("%2 = square %0 : f32[4, 8]\n" + sum + "return out = %3") == 1);
-  CHECK(contractions(product + "%3 = reduce_sum %2 {0} : f32[8]\nreturn out = %3") == 0);                // rows
-  CHECK(contractions(product + sum + "return out = %3, p = %2") == 0);                                   // a product of its own
+  CHECK(contractions(product + "%3 = reduce_sum %2 {0} : f32[8]\nreturn out = %3") == 0);                // outer-axis reduction
+  CHECK(contractions(product + sum + "return out = %3, p = %2") == 0);                                   // the product is needed separately
   CHECK(contractions(product + sum + "%4 = reduce_max %0 {1} : f32[4]\nreturn out = %3, m = %4") == 0);  // the same loops
   CHECK(contractions(product + sum +
                      "%4 = reshape %3 : f32[4, 1]\n%5 = broadcast %4 : f32[4, 8]\n%6 = mul %0, %5 : f32[4, 8]\nreturn out = %3, y = %6") ==
@@ -133,7 +132,7 @@ TEST_CASE("relax: contract makes a sum of products a contraction, where it share
       options.mode = mode;
       CHECK(onepass::formula(text, options)({Array::from(v)})[0].to_vector<float>() == expected.to_vector<float>());
     }
-    CHECK(onepass::formula(text)({Array::from(v)})[0].to_vector<float>() != expected.to_vector<float>());  // strict rounds products
+    CHECK(onepass::formula(text)({Array::from(v)})[0].to_vector<float>() != expected.to_vector<float>());  // strict mode rounds products
   }
 }
 
@@ -171,7 +170,7 @@ TEST_CASE("relax: reassociate takes out what most terms share, whatever else is 
 }
 
 TEST_CASE("relax: what several need is not computed again", "[relax]") {
-  // s = x + y is needed by both factors: it stays one node
+  // both factors need s = x + y: it stays one node
   CHECK(relaxed("add %0, %1; mul %5, %3; add %5, %4; mul %6, %7", kReassociate) ==
         "mul(add(x, y), add(mul(add(x, y), slot0), mul(slot1, slot0)))");
   CHECK(relaxed("mul %0, %3; add %5, %4; neg %6; maximum %6, %7", kReassociate) ==
@@ -182,16 +181,16 @@ TEST_CASE("relax: a zero cotangent still gives zero", "[relax]") {
   CHECK(relaxed("mul0 %2, %0; mul0 %5, %1", kReassociate) == "mul0(g, mul(x, y))");
   CHECK(relaxed("mul0 %2, %0; mul0 %2, %1; add %5, %6", kReassociate) == "mul0(g, add(x, y))");
   CHECK(relaxed("mul0 %2, %0; mul0 %2, %1; sub %5, %6; mul0 %7, %1", kReassociate) == "mul0(g, mul(y, sub(x, y)))");
-  // a cotangent that several sums need is taken out of all of them: of x*x*x here
+  // a cotangent in several sums is factored out of all of them: here the sums of x*x*x
   CHECK(relaxed("mul0 %2, %1; mul0 %5, %0; mul0 %6, %0; mul %0, %0; mul0 %5, %8; add %7, %9", kReassociate) ==
         "mul0(g, mul(mul(mul(x, x), y), 2))");
-  // one that is an output too is computed once and used as it is
+  // a cotangent that is also an output is computed once and used unchanged
   const Graph shared =
       compiler::relax(graph_of("%5 = mul0 %2, %0 : f32[8]\n%6 = mul0 %5, %1 : f32[8]\nreturn a = %5, b = %6"), kReassociate);
   CHECK(node_text(shared, shared.outputs[0]) == "mul0(g, x)");
   CHECK(node_text(shared, shared.outputs[1]) == "mul0(mul0(g, x), y)");
   CHECK(relaxed("mul0 %2, %0; add %2, %5; mul0 %6, %1", kReassociate) == "mul0(g, mul(y, add(x, 1)))");
-  // of a second derivative: zero where either of two is
+  // second derivative: zero if either cotangent is zero
   const auto second = [](const std::string& outer) {
     const Graph twice =
         compiler::relax(graph_of("%5 = mul0 %2, %0 : f32[8]\n%6 = constant 0 = 0x00000000 : f32[8]\n%7 = equal %5, %6 : bool[8]\n"
@@ -218,12 +217,12 @@ TEST_CASE("relax: sums of a derivative are written out where that takes fewer op
   // q = g*(1 + s*x*x)*y is needed twice: q + q*t*x*x
   const std::string needed_twice = "mul %0, %0; mul %5, %3; mul0 %2, %6; add %2, %7; mul0 %8, %1; mul %5, %4; mul0 %9, %10; add %9, %11";
   CHECK(relaxed(needed_twice, kBoth) == "mul0(g, mul(fma(mul(x, x), fma(mul(x, x), mul(slot0, slot1), add(slot0, slot1)), 1), y))");
-  // another value that needs it: it is computed once, for both
+  // another value needs it: it is computed once, for both
   CHECK(relaxed(needed_twice + "; exp %9; add %12, %13", kBoth).find("add(slot0, slot1)") == std::string::npos);
-  // p = g*(x + exp(y)) twice: p*x + p*y is one product as it is
+  // p = g*(x + exp(y)) twice: p*x + p*y already is one product
   CHECK(relaxed("exp %1; mul0 %2, %0; mul0 %2, %5; add %6, %7; mul0 %8, %0; mul0 %8, %1; add %9, %10", kBoth) ==
         "mul0(g, mul(add(x, y), add(x, exp(y))))");
-  // what the program subtracted stays a difference: (x - y)*(x - y)*s*g
+  // a difference in the program stays a difference: (x - y)*(x - y)*s*g
   CHECK(relaxed("sub %0, %1; mul0 %2, %5; mul0 %6, %5; mul %6, %3; add %7, %8", kBoth).find("sub(x, y)") != std::string::npos);
 }
 

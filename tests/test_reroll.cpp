@@ -1,4 +1,4 @@
-// reroll: loops written out become one nest, with equal bits; what is no loop stays as it is; time grows with the copies and no faster.
+// reroll: unrolled loops become one nest with equal bits; other code is unchanged; time is linear in the number of copies.
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
@@ -51,7 +51,7 @@ Graphs graphs_of(const Body& body) {
   body(r);
   Graphs out;
   out.simplified = ir::prune(simplify(ir::prune(r.graph)));
-  const std::clock_t start = std::clock();  // of this process alone
+  const std::clock_t start = std::clock();  // CPU time of this process
   ir::Graph graph = reroll(out.simplified).value_or(out.simplified);
   out.milliseconds = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ir::verify(graph, "reroll");
@@ -65,7 +65,7 @@ std::size_t groups_of(const ir::Graph& graph) {
   return fuse(graph, {.lists = find_lists(graph, layouts)}).groups.size();
 }
 
-// Equal bits with and without, in the reference and in kernels.
+// Checks for equal bits with and without reroll, in the reference and in kernels.
 Graphs equal(const Body& body, std::size_t kernels) {
   Graphs graphs = graphs_of(body);
   INFO(ir::print(graphs.rerolled));
@@ -94,7 +94,7 @@ Body attention(std::int64_t n, std::int64_t first = 0) {
     r.output("out", r.stack(all, 0));
   };
 }
-// and its gradient
+// The gradient of attention().
 Body attention_gradient(std::int64_t n) {
   return [=](Recorder& r) {
     const Value ys = input(r, "ys", {n, 8, 33}), g = input(r, "g", {n, 33});
@@ -114,7 +114,7 @@ TEST_CASE("reroll: copies over slices of one array, stacked, are one kernel", "[
   }
   equal(attention(40, 3), 1);
   equal(
-      [](Recorder& r) {  // joined along another axis, backwards, with what is the same for all
+      [](Recorder& r) {  // joined along another axis, in reverse order, with an operand common to all copies
         const Value x = input(r, "x", {20, 5, 40}), w = input(r, "w", {5, 40});
         std::vector<Value> all;
         for (std::int64_t t = 20; t-- > 0;) all.push_back(r.elementwise(Op::Exp, {r.mul(r.sub(at(r, x, t), w), at(r, x, t))}));
@@ -141,7 +141,7 @@ TEST_CASE("reroll: copies over slices of one array, stacked, are one kernel", "[
       },
       1);
   equal(
-      [](Recorder& r) {  // every view and a contraction on the way
+      [](Recorder& r) {  // every kind of view, and a contraction
         const Value x = input(r, "x", {17, 6, 7}), w = input(r, "w", {7, 9});
         std::vector<Value> all;
         for (std::int64_t t = 0; t < 17; ++t) {
@@ -160,7 +160,7 @@ TEST_CASE("reroll: the gradient of such a loop is few kernels, whatever the numb
     const Graphs graphs = graphs_of(attention_gradient(n));
     const std::size_t now = groups_of(graphs.rerolled);
     INFO(ir::print(graphs.rerolled));
-    const auto more = static_cast<std::size_t>(n > 256 ? n / 256 : 0);  // 256 terms that are added in sequence are one sum
+    const auto more = static_cast<std::size_t>(n > 256 ? n / 256 : 0);  // at most 256 terms added in sequence become one sum
     CHECK(now <= 4 + more);
     CHECK(graphs.rerolled.size() < 60 + 8 * more);
     if (kernels && more == 0) CHECK(now == kernels);
@@ -182,7 +182,7 @@ TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
         : n == 257 ? 2
                    : 3);
     equal(
-        [n](Recorder& r) {  // behind something else, of scalars, in f16
+        [n](Recorder& r) {  // after another value; scalars in f16
           const Value x = input(r, "x", {n, 37}, f16), s = input(r, "s", {}, f16);
           Value all = s;
           for (std::int64_t t = 0; t < n; ++t) all = r.add(all, sum(r, at(r, x, t), 0));
@@ -192,7 +192,7 @@ TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
         : n <= 510 ? 3
                    : 4);
   }
-  left_alone([](Recorder& r) {  // too few
+  left_alone([](Recorder& r) {  // too few copies
     const Value x = input(r, "x", {7, 37});
     Value all = at(r, x, 0);
     for (std::int64_t t = 1; t < 7; ++t) all = r.add(all, at(r, x, t));
@@ -209,12 +209,13 @@ TEST_CASE("reroll: what only resembles a loop stays as it is", "[reroll]") {
       r.output("out", r.stack(all, 0));
     };
   };
-  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, at(r, x, t * t % 19), 0); }));    // not evenly apart
-  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, window(r, x, t, t + 8), 0); }));  // windows overlap
-  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) {  // every third one is another function, two of them lie together
+  left_alone(
+      stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, at(r, x, t * t % 19), 0); }));  // offsets without a common step
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) { return sum(r, window(r, x, t, t + 8), 0); }));  // overlapping windows
+  left_alone(stacked([](Recorder& r, Value x, std::int64_t t) {  // every third copy has another function, so only pairs are alike
     return sum(r, r.elementwise(t % 3 ? Op::Exp : Op::Sin, {at(r, x, t)}), 0);
   }));
-  left_alone([](Recorder& r) {  // each stands on the one before
+  left_alone([](Recorder& r) {  // each step depends on the previous one
     const Value x = input(r, "x", {30, 8});
     Value h = at(r, x, 0);
     std::vector<Value> all;
@@ -246,7 +247,7 @@ TEST_CASE("reroll: arrays of a list are found through a table, whatever their nu
     return xs;
   };
   equal(
-      [&](Recorder& r) {  // maps, joined along any axis, read backwards, a part of them, beyond the end, on the last axis
+      [&](Recorder& r) {  // elementwise copies: joined along any axis, in reverse order, a part of them, with padding, along the last axis
         const std::vector<Value> xs = list(r, 20, {6, 40}), hs = list(r, 9, {3, 33}, f16);
         for (const std::int64_t axis : {0, 1, 2}) {
           std::vector<Value> all;
@@ -261,7 +262,7 @@ TEST_CASE("reroll: arrays of a list are found through a table, whatever their nu
       },
       5);
   equal(
-      [&](Recorder& r) {  // lists in, lists out, as an optimiser has them
+      [&](Recorder& r) {  // lists in, lists out, as in an optimizer
         const std::vector<Value> ps = list(r, 12, {5, 7});
         std::vector<Value> gs;
         for (std::size_t t = 0; t < ps.size(); ++t) gs.push_back(r.input(fmt::format("g{}", t), f32, std::array<std::int64_t, 2>{5, 7}));
@@ -289,7 +290,7 @@ TEST_CASE("reroll: copies that differ in literals have these in a table", "[rero
         3);
   }
   equal(
-      [](Recorder& r) {  // terms that differ in literals alone are one pass, with the numbers in registers
+      [](Recorder& r) {  // terms that differ only in literals are one pass, with the numbers in registers
         const Value x = input(r, "x", {100});
         Value all = r.mul(x, r.literal(0.5));
         for (std::int64_t t = 1; t < 20; ++t) all = r.add(all, r.mul(x, r.literal(0.5 + static_cast<double>(t))));
@@ -325,7 +326,7 @@ TEST_CASE("reroll: loops in loops are one kernel", "[reroll]") {
   for (ir::NodeId id = 0; id < two.rerolled.size(); ++id) CHECK(two.rerolled[id].op != Op::Piecewise);
   equal(columns(16, 8), 1);
   equal(
-      [](Recorder& r) {  // three: the last one in steps of two
+      [](Recorder& r) {  // three loops, the last one in steps of two
         const Value x = input(r, "x", {8, 9, 16, 5});
         std::vector<Value> all;
         for (std::int64_t i = 0; i < 8; ++i)
@@ -359,14 +360,14 @@ TEST_CASE("reroll: random expressions, copied over slices", "[reroll]") {
     options.max_rank = 3;
     options.max_elements = 256;
     options.products = true;
-    options.zero_sizes = false;      // of which reroll leaves all alone
-    options.allow = [](ir::Op op) {  // each indexing by data is a check of its own, and so no copy
+    options.zero_sizes = false;      // reroll ignores empty arrays
+    options.allow = [](ir::Op op) {  // each indexing by data has a separate check, so there are no copies
       return op != ir::Op::Place && op != ir::Op::Gather && op != ir::Op::ScatterAdd;
     };
     const ir::Graph one = random_graph(seed, options);
     const ir::NodeId y = one.outputs[0];
     const std::int64_t copies = 8 + static_cast<std::int64_t>(seed % 5);
-    // every other input has one array for all copies
+    // every other input is one array for all copies
     ir::Graph source;
     std::vector<ir::NodeId> arrays;
     for (const ir::Input& input : one.inputs) {
@@ -435,7 +436,7 @@ TEST_CASE("reroll: random expressions, copied over slices", "[reroll]") {
     if (has_codegen() && seed % 4 == 0) CHECK(equals_bitwise(run(rerolled, arguments.views, quick), expected, &what));
     CHECK(what.empty());
   }
-  CHECK(3 * smaller > all);  // the others do not depend on the slices, or are smaller than that
+  CHECK(3 * smaller > all);  // the other graphs do not depend on the slices, or are too small
 }
 
 TEST_CASE("reroll: time is linear in the copies", "[reroll]") {
@@ -547,13 +548,13 @@ TEST_CASE("reroll: lists of targets, the arguments' own memory among them", "[re
   CHECK(equal_lists(own, expected));
   CHECK(step.stats().bytes_allocated == before);  // each element is read where it is written
   std::vector<Array> turned = random_list(20, 1), arguments(turned.begin() + 1, turned.end());
-  arguments.push_back(turned[0]);  // argument t is target t + 1
+  arguments.push_back(turned[0]);  // argument t is destination t + 1
   const std::vector<Array> fresh = step(arguments, gs);
   step.into(turned)(arguments, gs);
   CHECK(equal_lists(turned, fresh));
   targets[7] = targets[12];
   CHECK_THROWS_WITH(step.into(targets)(ps, gs), Catch::Contains("overlap; each result needs memory of its own"));
-  // members of another layout are no list, and nothing else changes
+  // members of another layout do not form an array list; results are unchanged
   std::vector<Array> mixed = ps;
   const auto transposed = compile([](Tensor x) { return onepass::transpose(x); });
   mixed[3] = transposed(mixed[3]).transpose();

@@ -1,5 +1,4 @@
-// Scans: their order to the letter, equal bits in every mode, with any number of threads and any vector width, what they fuse with, their
-// derivatives.
+// Scans: the exact order, equal bits in every mode, thread count and vector width, fusion, and derivatives.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -47,7 +46,7 @@ TEST_CASE("scans: the order of a sum, written out", "[scan]") {
   CHECK(along != apart);
   const Array columns = op::formula("stack([x, x*2, x], axis=1)")({x});
   CHECK(same_everywhere("cumsum(x, 0)[:, 2]", {{"x", columns}}).to_vector<float>() == apart);
-  // an axis of extent 1 behind changes nothing
+  // a last axis of extent 1 changes nothing
   CHECK(same_everywhere("cumsum(reshape(x, [-1, 1]), 0)[:, 0]", {{"x", x}}).to_vector<float>() == along);
 }
 
@@ -99,7 +98,7 @@ TEST_CASE("scans: maps before and after are in the same kernel, and views", "[sc
   one("cumsum(cumsum(x*v, 1)*x, 1)");
   one("cumsum(x[::2, 5:]*v[5:], 1)");
   one("cumsum(broadcast_to(v, [40, 300]), 0) + x");
-  // other loops: stored, with a reason
+  // other loops: materialized, with a reason
   for (const char* formula :
        {"cumsum(x, 1)[:, 1:]*v[1:]", "sum(cumsum(x, 1)*v)", "cumsum(x/sum(x*x, 1, keepdims=true), 1)", "cumsum(x, 1) + cumsum(x, 0)*v",
         "cumsum(pad(x*v, [0, 2], [1, 0]), 1)", "cumsum(concat([x, x*v], 1), 1)", "cumsum(reshape(transpose(x)*v[:, none], [-1]), 0)",
@@ -138,7 +137,7 @@ TEST_CASE("scans: derivatives against differences", "[scan]") {
   for (const std::vector<double>& zeros :
        {std::vector<double>{0, 2, 3, 4, 5}, {2, 3, 0, 4, 5}, {2, 0, 3, 0, 5}, {0, 0, 0, 2, 1}, {2, 3, 4, 5, 0}})
     check("cumprod(x, 0)", Array::from(std::vector<double>(zeros)));
-  // the first of equals
+  // the first of equal values
   const Array ties = Array::from({1.0, 1.0, 3.0, 3.0, 2.0});
   CHECK(same_everywhere("dx = grad(sum(cummax(x, 0)*w), [x])", {{"x", ties}, {"w", Array::from({1.0, 2.0, 4.0, 8.0, 16.0})}})
             .to_vector<double>() == std::vector<double>{3, 0, 28, 0, 0});

@@ -1,4 +1,4 @@
-// Schedules: the classes that a nest has, and that lengths beyond these change numbers only.
+// Schedules: the kernel variants of a nest. Lengths that need no other variant change only numbers.
 #include <catch2/catch.hpp>
 
 #include <set>
@@ -34,8 +34,8 @@ TEST_CASE("schedule: a kernel has a handful of classes, whatever the lengths", "
     softmax.insert(scheduled(kSoftmax, {{"x", {5, n}}}).schedule.key());
     columns.insert(scheduled("sum(x, axis=0)", {{"x", {n, 70}}}).schedule.key());
   }
-  CHECK(map.size() == 2);      // stores through the caches, or past them
-  CHECK(softmax.size() <= 4);  // one block or several, rows that are kept or not, stores past the caches
+  CHECK(map.size() == 2);      // cached or non-temporal stores
+  CHECK(softmax.size() <= 4);  // one block or several; rows cached in a buffer or not; non-temporal stores
   CHECK(columns.size() == 2);  // one block or several
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level 
   CHECK(nontemporal(800, 160));     // all but a thirtieth
   CHECK(!nontemporal(10000, 161));  // the rows do not start at multiples of 64 bytes
   CHECK(!nontemporal(10000, 160, {.threads = 1, .aligned_stores = false}));
-  CHECK(!nontemporal(10000, 160, {.in_place = {true, true, true}}));  // what was loaded is in the caches
+  CHECK(!nontemporal(10000, 160, {.in_place = {true, true, true}}));  // the operands are already in the caches
   CHECK(nontemporal(10000, 160, {.in_place = {false, false, false}}));
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("schedule: what waits for its own results works on more registers at o
 
 TEST_CASE("schedule: a body of more instructions than are quickly fetched runs in parts", "[schedule]") {
   const Target wide = Target::generic_cpu().with_vector_bytes(64);
-  std::string chain = "x";  // of steps that do not repeat themselves
+  std::string chain = "x";  // steps that do not repeat
   const auto step = [&](std::uint32_t i) { chain = "(" + chain + (i * 2654435761u >> 30 < 2 ? "*1.1 + y)" : " - y*1.1)"); };
   for (std::uint32_t i = 0; i < 50; ++i) step(i);
   CHECK(scheduled(chain.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide).schedule.parts.empty());
@@ -95,8 +95,8 @@ TEST_CASE("schedule: a body of more instructions than are quickly fetched runs i
   const Scheduled s = scheduled(chain.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide);
   CHECK(s.schedule.parts.size() >= 1);
   CHECK(quick_form(s.schedule).parts.empty());
-  CHECK(s.numbers.bytes_read == 8000);  // y is needed by all parts and read once
-  // where too many values are needed on both sides it stays whole
+  CHECK(s.numbers.bytes_read == 8000);  // all fissioned loops need y, but it is read once
+  // stays whole if too many values are live at every cut
   const auto side_by_side = [&](int chains, int steps) {
     std::string text, sum = "x";
     for (int k = 0; k < chains; ++k) text += "v" + std::to_string(k) + "_0 = x*" + std::to_string(k + 2) + "; ";
@@ -126,25 +126,25 @@ TEST_CASE("schedule: iterations that a program has written out are a loop", "[sc
     return scheduled(text.c_str(), {{"x", {1000}}, {"y", {1000}}}, wide).schedule;
   };
   const Rolled plain = repeated(300, "?*# + y").rolled;
-  CHECK(plain.count * plain.period >= 3 * 296);  // a slot, a product, a sum
+  CHECK(plain.count * plain.period >= 3 * 296);  // a scalar parameter, a product, a sum
   CHECK(plain.slots == plain.period / 3);
   CHECK(repeated(300, "?*# + y").parts.empty());
   CHECK(quick_form(repeated(300, "?*# + y")).rolled == plain);
   CHECK(repeated(16, "tanh(?)*# - ?").rolled.count >= 14);
   CHECK(repeated(64, "where(? < #, abs(?*#), y)*0.25 + #").rolled.count >= 4);
-  CHECK(repeated(40, "?*# + y").rolled.count == 0);  // not worth one
+  CHECK(repeated(40, "?*# + y").rolled.count == 0);  // too short for a loop
   CHECK(repeated(300, "?*# + y", "out = v300; early = v20").rolled.count == 0);
   const Rolled used_twice = repeated(300, "?*# + y", "out = v300*x + y; again = v300 - x").rolled;
   CHECK(used_twice.count * used_twice.period >= 3 * 290);
   CHECK(repeated(300, "?*# + y").key() != repeated(299, "?*# + y").key());
-  // a chain whose steps add and subtract: numbers that are subtracted are added
+  // a chain whose steps add and subtract: a subtracted number is added with changed sign
   std::string text = "v0 = x*2; ";
   for (std::uint32_t i = 0; i < 256; ++i) {
     const std::string last = "v" + std::to_string(i), number = "*1.1 " + std::string(i * 2654435761u >> 31 ? "+" : "-") + " 0.25";
     text += "v" + std::to_string(i + 1) + " = " + (i % 8 == 7 ? "maximum(" + last + ", -" + last + ")*0.5" : last + number) + "; ";
   }
   CHECK(scheduled((text + "out = v256").c_str(), {{"x", {1000}}}, wide).schedule.rolled.count == 32);
-  // Fibonacci's: a value of two iterations before is none of the last's, but two iterations are one
+  // Fibonacci: a step reads the value of two steps before, so one loop iteration is two steps
   std::string pair = "v0 = x*2; v1 = x*3; ";
   for (int i = 0; i < 200; ++i)
     pair += "v" + std::to_string(i + 2) + " = v" + std::to_string(i) + "*0.5 + v" + std::to_string(i + 1) + "; ";
@@ -180,7 +180,7 @@ TEST_CASE("schedule: composites over rows move what they must, and at most two m
     const auto moved = [&](std::int64_t n, std::int64_t m) {
       std::vector<std::pair<std::string, Shape>> inputs{{"x", {n, m}}};
       std::int64_t least =
-          4 * n * m + (row.labels ? 4 * n + 4 * n : 4 * n * m);  // x, and what is stored: as much, or a loss a row and its label
+          4 * n * m + (row.labels ? 4 * n + 4 * n : 4 * n * m);  // x and the results: the same size, or a loss and a label for each row
       for (const char* const name : {"s", "t"})
         if (row.affine && formula.find(std::string(", ") + name) != std::string::npos) inputs.push_back({name, {m}}), least += 4 * m;
       if (row.labels) inputs.push_back({"l", {n}});
@@ -201,7 +201,7 @@ TEST_CASE("schedule: threads share the places of what is added where data say, w
     const ir::Graph graph =
         optimised("index_add(x, cast(i, i64), u, 0)", {{"x", {places, width}}, {"i", {updates}}, {"u", {updates, width}}});
     const Partition partition = fuse(graph);
-    REQUIRE(partition.groups.size() == 2);  // what it starts from, and what is added
+    REQUIRE(partition.groups.size() == 2);  // the initial values and the additions
     const Planned p = plan(graph, partition, 1, std::vector<Layout>(graph.size())).at(0);
     return schedule(p.nest, p.numbers, Target::generic_cpu(), {.threads = threads});
   };
@@ -214,13 +214,13 @@ TEST_CASE("schedule: threads share the places of what is added where data say, w
   CHECK(ranges(1'000'000, 500'000, 1, 1) == 1);
   CHECK(ranges(1'000'000, 500'000, 1, 2) == 2);
   CHECK(ranges(1'000'000, 500'000, 1, 3) == 3);
-  CHECK(ranges(1'000'000, 5000, 1, 3) == 1);  // a number is added as quickly as its index is looked at, where both are in the cache
+  CHECK(ranges(1'000'000, 5000, 1, 3) == 1);  // in the cache, adding a number is as fast as checking its index
   CHECK(ranges(1'000'000, 5000, 3, 3) == 3);
   CHECK(ranges(1'000'000, 1000, 3, 7) == 3);  // about a page each
   CHECK(ranges(1'000'000, 100, 3, 2) == 1);
   CHECK(ranges(100, 5000, 3, 2) == 1);  // little work
   CHECK(ranges(100'000, 5000, 64, 2) == 2);
-  CHECK(adds(100'000, 100, 64, 2).numbers.items == 2);  // columns, where there are few places
+  CHECK(adds(100'000, 100, 64, 2).numbers.items == 2);  // threads split columns, since there are few rows
   CHECK(ranges(100'000, 5000, 1000, 2) == 1);
   CHECK(adds(100'000, 5000, 1000, 2).numbers.items == 2);
 }

@@ -1,5 +1,5 @@
-// Rows too short for a vector run as one loop: what repeats in every row is read from patterns, what has one element a row is spread to its
-// lanes. The reference's bits, few loads, one kernel for all lengths.
+// Rows too short for a vector run as one loop. Operands that repeat in every row are read from replicated-row buffers; operands with one
+// element for each row are broadcast within vectors. Checks the reference's bits, few loads, and one kernel for all lengths.
 #include <catch2/catch.hpp>
 
 #include <sys/mman.h>
@@ -82,9 +82,9 @@ TEST_CASE("short rows: where they are, and one kernel for all their lengths", "[
   CHECK(short_rows("(x - m)/s", {{"x", {64, 48, 3}}, {"m", {3}}, {"s", {3}}}));
   CHECK(short_rows("x/n", {{"x", {5000, 3}}, {"n", {5000, 1}}}));
   CHECK_FALSE(short_rows("x*2", {{"x", {5000, 3}}}));                                 // one loop anyway
-  CHECK_FALSE(short_rows("x*w", {{"x", {50, 3}}, {"w", {3}}}));                       // too few to be worth patterns
+  CHECK_FALSE(short_rows("x*w", {{"x", {50, 3}}, {"w", {3}}}));                       // too few rows for replicated-row buffers
   CHECK_FALSE(short_rows("x*w", {{"x", {5000, 65}}, {"w", {65}}}));                   // long enough
-  CHECK_FALSE(short_rows("x + transpose(y)", {{"x", {5000, 3}}, {"y", {3, 5000}}}));  // neither row nor place alone
+  CHECK_FALSE(short_rows("x + transpose(y)", {{"x", {5000, 3}}, {"y", {3, 5000}}}));  // depends on both row and column
   CHECK_FALSE(short_rows("x[:, :3]*w", {{"x", {5000, 4}}, {"w", {3}}}));              // rows with gaps
   std::set<std::string> keys;
   for (const std::int64_t n : {2, 3, 17, 64})
@@ -93,7 +93,7 @@ TEST_CASE("short rows: where they are, and one kernel for all their lengths", "[
   CHECK(keys.size() == 1);
 }
 
-// Whole registers are loaded of what has one element a row, also for the last rows: none may reach behind the array.
+// Whole registers are loaded from operands with one element for each row, even for the last rows. No load may read past the array's end.
 TEST_CASE("short rows: nothing behind an array is read", "[short_rows]") {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (const DType type : {f32, f64, f16, u8})
@@ -104,7 +104,7 @@ TEST_CASE("short rows: nothing behind an array is read", "[short_rows]") {
       const Arguments arguments = random_arguments(graph, 3);
       std::vector<ir::ArrayView> views = arguments.views;
       std::vector<std::pair<void*, std::size_t>> mapped;
-      for (ir::ArrayView& view : views) {  // ends where a page begins that may not be read
+      for (ir::ArrayView& view : views) {  // ends at a page that may not be read
         const std::size_t bytes = static_cast<std::size_t>(ir::element_count(view.shape)) * size_of(type);
         const std::size_t room = (bytes + page - 1) / page * page;
         void* const at = mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -137,7 +137,7 @@ TEST_CASE("short rows: each array is loaded about once", "[short_rows]") {
 }
 
 namespace {
-// Two of four types, so that each is met with odd and even numbers of places, by one and by two vectors of them.
+// Returns two of four types, so that each type is tested with odd and even numbers of columns, in one and two vectors.
 std::vector<DType> types_of(std::int64_t places) {
   const std::vector<DType> all = {f32, f64, f16, DType::U8};
   if (is_full_run()) return all;

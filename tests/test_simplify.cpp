@@ -1,4 +1,4 @@
-// simplify: each rule where it applies, and the near miss where it must not.
+// simplify: each rule where it applies, and similar cases where it must not.
 #include "compiler/simplify.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// Bits of values that rules get wrong: both zeros, NaN, infinities, ones, the least and the greatest, a fraction, a denormal.
+/// Returns values that rules often get wrong: both zeros, NaN, infinities, ones, minimum and maximum, a fraction, a denormal.
 std::vector<std::uint64_t> special_bits(DType dtype) {
   if (dtype == DType::Bool) return {0, 1, 1};
   if (dtype == DType::F16) return {0, 0x8000, 0x3c00, 0xbc00, 0x7e00, 0x7c00, 0xfc00, 0x2e66, 1, 0x7bff};
@@ -41,7 +41,7 @@ std::vector<std::uint64_t> special_bits(DType dtype) {
   return result;
 }
 
-/// The graph's outputs on special values, a different pairing of the inputs' values for each `pairing`. All NaNs are one.
+/// Returns the graph's outputs for special values, with all NaNs equal. Each `pairing` combines the inputs' values differently.
 std::vector<std::vector<std::uint64_t>> on_special_values(const Graph& graph, std::size_t pairing) {
   std::vector<Buffer> inputs;
   std::vector<ArrayView> views;
@@ -75,8 +75,8 @@ std::vector<std::vector<std::uint64_t>> on_special_values(const Graph& graph, st
   return result;
 }
 
-/// A graph under construction with inputs x, y of one type and shape, and what simplify makes of an expression over them: the same
-/// results on special values, which is checked with the reference each time.
+/// A graph under construction with inputs x, y of one type and shape. Simplifies expressions over them, and checks with the reference that
+/// results for special values are unchanged.
 struct Make {
   explicit Make(DType dtype = DType::F32, std::initializer_list<std::int64_t> extents = {3, 4}) {
     const std::vector<std::int64_t> shape(extents);
@@ -144,7 +144,7 @@ TEST_CASE("simplify: the greater of x and -x is its magnitude, of floats", "[sim
   CHECK(m.simplified(maximum(x, -x)) == "abs(x)");
   CHECK(m.simplified(maximum(-x, x)) == "abs(x)");
   CHECK(m.simplified(minimum(x, -x)) == "minimum(x, neg(x))");
-  Make integers(DType::I32);  // the least integer is its own negative, and abs of it wraps alike: not worth a rule
+  Make integers(DType::I32);  // the smallest integer is its own negative, and abs wraps too: not worth a rule
   CHECK(integers.simplified(maximum(integers.x, -integers.x)) == "maximum(x, neg(x))");
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("simplify: choices that are decided", "[simplify]") {
   const Expr x = m.x, y = m.y, flag = m.flag;
   CHECK(m.simplified(where(flag, x, x)) == "x");
   CHECK(m.simplified(where(flag, x, y)) == "where(flag, x, y)");
-  CHECK(m.simplified(where(flag, 0.0, constant_like(x, -0.0))) == "where(flag, 0, -0)");  // equal, but not the same
+  CHECK(m.simplified(where(flag, 0.0, constant_like(x, -0.0))) == "where(flag, 0, -0)");  // equal, but with different bits
   CHECK(m.simplified(where(constant_bits(flag, 1), x, y)) == "x");
   CHECK(m.simplified(where(constant_bits(flag, 0), x, y)) == "y");
   CHECK(m.simplified(where(flag, x + -0.0, x * 1.0)) == "x");
@@ -219,7 +219,7 @@ TEST_CASE("simplify: a share of nothing", "[simplify]") {
   Make m;
   const auto share = [&](double g) { return m.simplified(apply(Op::Share, {constant_like(m.x, g), m.x, m.y})); };
   CHECK(share(0.0) == "0");
-  CHECK(share(-0.0) == "share(-0, x, y)");  // +0 where it is the other's
+  CHECK(share(-0.0) == "share(-0, x, y)");  // +0 if the other operand is selected
   CHECK(share(1.0) == "share(1, x, y)");
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("simplify: casts", "[simplify]") {
   CHECK(one(DType::F32, DType::F32) == "x");
   CHECK(one(DType::I8, DType::I8) == "x");
   CHECK(one(DType::Bool, DType::Bool) == "x");
-  CHECK(one(DType::F16, DType::F16) == "cast<f16>(x)");  // where the value is rounded
+  CHECK(one(DType::F16, DType::F16) == "cast<f16>(x)");  // this cast rounds the value
   CHECK(one(DType::BF16, DType::BF16) == "cast<bf16>(x)");
   CHECK(one(DType::F32, DType::I32) == "cast<i32>(x)");
   Make half(DType::F16), full;
@@ -264,11 +264,11 @@ TEST_CASE("simplify: casts", "[simplify]") {
     CHECK(chain(DType::I32, DType::U32, DType::I64) == "cast<i64>(cast<u32>(x))");
     CHECK(chain(DType::I8, DType::U32, DType::I64) == "cast<i64>(cast<u32>(x))");
     CHECK(chain(DType::U8, DType::I8, DType::U8) == "cast<u8>(cast<i8>(x))");
-    CHECK(chain(DType::U8, DType::F32, DType::I8) == "cast<i8>(cast<f32>(x))");  // 200: 127 by way of f32, -56 directly
+    CHECK(chain(DType::U8, DType::F32, DType::I8) == "cast<i8>(cast<f32>(x))");  // 200: 127 via f32, -56 directly
     CHECK(chain(DType::F32, DType::I64, DType::F32) == "cast<f32>(cast<i64>(x))");
     CHECK(chain(DType::I32, DType::Bool, DType::I32) == "cast<i32>(cast<bool>(x))");
     CHECK(chain(DType::F32, DType::F16, DType::F32) == "cast<f32>(cast<f16>(x))");
-    CHECK(chain(DType::F16, DType::F16, DType::F32) == "cast<f32>(cast<f16>(x))");  // a cast of a half is never removed
+    CHECK(chain(DType::F16, DType::F16, DType::F32) == "cast<f32>(cast<f16>(x))");  // a cast to a half is never removed
     CHECK(chain(DType::U8, DType::BF16, DType::F32) == "cast<f32>(cast<bf16>(x))");
   }
 }
@@ -287,7 +287,7 @@ TEST_CASE("simplify: views of views", "[simplify]") {
     CHECK(m.simplified(m.view(Op::Permute, x, {3, 4}, {0, 1})) == "x");
     CHECK(m.simplified(m.view(Op::Permute, x, {4, 3}, {1, 0})) == "permute[1,0](x)");
     const Expr cube = m.view(Op::Reshape, x, {1, 3, 4});
-    // result axis i of the first is axis {2, 0, 1}[i], then again
+    // result axis i of the first is axis {2, 0, 1}[i]; then the same again
     CHECK(m.simplified(m.view(Op::Permute, m.view(Op::Permute, cube, {4, 1, 3}, {2, 0, 1}), {3, 4, 1}, {2, 0, 1})) ==
           "permute[1,2,0](reshape[1,3,4](x))");
     CHECK(m.simplified(m.view(Op::Permute, m.view(Op::Permute, cube, {4, 1, 3}, {2, 0, 1}), {1, 4, 3}, {1, 0, 2})) ==
@@ -364,7 +364,7 @@ TEST_CASE("simplify: a reduction over axes of extent 1 is a reshape", "[simplify
   CHECK(m.simplified(m.view(op, m.x, {1}, {0, 1})) == name + "[0,1](x)");
   Make none(DType::F32, {0, 3});
   CHECK(none.simplified(none.view(op, none.x, {0}, {1})) == name + "[1](x)");
-  if (op == Op::ReduceMax || op == Op::ReduceMin) return;  // over nothing they are an error
+  if (op == Op::ReduceMax || op == Op::ReduceMin) return;  // over no elements they are an error
   Make over_nothing(DType::F32, {3, 0});
   CHECK(over_nothing.simplified(over_nothing.view(op, over_nothing.x, {3}, {1})) == name + "[1](x)");
 }
@@ -375,7 +375,7 @@ TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps i
   CHECK(m.simplified(m.view(Op::ReduceSum, x * exp(y), {4}, {1})) == "broadcast[4](reduce_sum[1](mul(x, exp(y))))");
   const Expr w{m.graph, m.graph.add_input("w", DType::F32, std::vector<std::int64_t>{4, 5})};
   CHECK(m.simplified(m.view(Op::ReduceSum, x * w, {4}, {1})) == "reduce_sum[1](mul(broadcast[4,5](x), w))");
-  Make c(DType::F32, {5, 1});  // lanes of one column, rows of several
+  Make c(DType::F32, {5, 1});  // inner-axis reduction for one column, outer-axis for several
   const Expr columns = c.view(Op::Broadcast, c.x, {5, 4}), two = c.view(Op::Broadcast, c.x, {5, 2});
   CHECK(c.simplified(c.view(Op::ReduceSum, columns, {4}, {0})) == "broadcast[4](slice[0,1](reduce_sum[0](broadcast[5,2](x))))");
   CHECK(c.simplified(c.view(Op::ReduceSum, two, {2}, {0})) == "reduce_sum[0](broadcast[5,2](x))");
@@ -392,7 +392,7 @@ TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps i
 }
 
 TEST_CASE("simplify: the first of equal rows have the bits that all rows had", "[simplify]") {
-  // reduced axes before, between and behind spread ones; runs that are filled to 8 and to 64
+  // reduced axes before, between and after broadcast ones; runs padded to 8 and to 64
   const struct {
     std::vector<std::int64_t> shape, axes;
     std::uint64_t spread;
@@ -414,7 +414,7 @@ TEST_CASE("simplify: the first of equal rows have the bits that all rows had", "
       const Graph simple = prune(simplify(graph));
       verify(simple, "simplify");
       CHECK(print(prune(simplify(simple))) == print(simple));
-      std::int64_t most = 0;  // elements that are added
+      std::int64_t most = 0;  // number of added elements
       for (NodeId id = 0; id < simple.size(); ++id)
         if (simple[id].op == Op::ReduceSum) most = simple.elements(simple.operand(id, 0));
       if (element_count(shape) > 16 * element_count(narrow)) CHECK(most <= 4 * element_count(narrow));
@@ -449,7 +449,7 @@ TEST_CASE("simplify: operators on constants are computed as the reference does",
   CHECK(folded(exp(m.of(0.0))) == "1");
   CHECK(folded(exp(m.of(-kInfinity))) == "0");
   CHECK(folded(log(m.of(0.0))) == "-inf");
-  CHECK(folded(where(m.of(1.0) < 2.0, m.x, m.y)) == "x");  // folded first, then chosen
+  CHECK(folded(where(m.of(1.0) < 2.0, m.x, m.y)) == "x");  // folded first, then selected
   CHECK(folded(m.x * (m.of(3.0) - 2.0)) == "x");
   SECTION("all NaNs are one constant") {
     CHECK((m.of(0.0) / 0.0).id() != (m.of(kInfinity) - kInfinity).id());
@@ -513,7 +513,7 @@ TEST_CASE("simplify: random graphs keep their results, and twice is once", "[sim
         pool.push_back(cast(a, std::array{DType::F32, DType::F64, DType::BF16, DType::I32, DType::I8, DType::U16, DType::Bool}[below(7)]));
       } else if (what == 1) {
         pool.push_back(a_constant(a));
-      } else if (what == 2) {  // two random slices of a broadcast, back to the shape
+      } else if (what == 2) {  // two random slices of a broadcast, reshaped back
         const Expr wide = m.view(Op::Broadcast, m.view(Op::Reshape, a, {3, 1, 4}), {3, 5, 4});
         const auto start = static_cast<std::int64_t>(below(5));
         const Expr thin = m.view(Op::Slice, m.view(Op::Slice, wide, {3, 5, 4}, {2, 4, 0, -1, -1, 1}), {3, 1, 4}, {0, start, 3, 1, 1, -1});
@@ -527,7 +527,7 @@ TEST_CASE("simplify: random graphs keep their results, and twice is once", "[sim
         Expr x[3] = {a, below(4) == 0 ? a_constant(a) : below(4) == 0 ? a : any(), any()};
         DType types[3] = {x[0].dtype(), x[1].dtype(), x[2].dtype()}, out{};
         if (!result_dtype(op, std::span(types, info(op).arity), out)) continue;
-        if (op == Op::Signbit || op == Op::Copysign) continue;  // they see a NaN's sign
+        if (op == Op::Signbit || op == Op::Copysign) continue;  // their results depend on a NaN's sign
         if (info(op).arity == 1) pool.push_back(apply(op, {x[0]}));
         else if (info(op).arity == 2) pool.push_back(apply(op, {x[0], x[1]}));
         else pool.push_back(apply(op, {x[0], x[1], x[2]}));
@@ -563,15 +563,15 @@ TEST_CASE("simplify: time is linear in nodes", "[simplify]") {
     m.graph.outputs = {e.id()};
     double best = 1e9;
     for (int repeat = 0; repeat < 3; ++repeat) {
-      const std::clock_t start = std::clock();  // of this process: other programs' time does not count
+      const std::clock_t start = std::clock();  // CPU time of this process, without other programs
       const Graph out = simplify(m.graph);
       best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
       REQUIRE(out.size() <= m.graph.size());
     }
     return best;
   };
-  // Both are larger than the second-level cache, so that the ratio is of steps, not of misses: 16 times where time is linear, 256 times where it
-  // is quadratic.
+  // Both are larger than the second-level cache, so that the ratio is of steps, not of cache misses. It is 16 for linear time and 256 for
+  // quadratic time.
   const double small = seconds(64'000), large = seconds(1'024'000);
   CHECK(large < 80 * small);
 }

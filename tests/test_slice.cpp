@@ -1,5 +1,5 @@
-// What the first slice promises, each as one test: a softmax and its gradient in one kernel each with equal bits everywhere, the gradient
-// of x*w + b in one pass, one kernel for a thousand lengths, literals and slice starts, errors in one form.
+// One test for each basic property. A softmax and its gradient are one kernel each with equal bits everywhere. The gradient of x*w + b is
+// one pass. A thousand lengths, literals and slice starts share one kernel. Errors have one form.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -45,7 +45,7 @@ std::vector<Argument> arguments(const std::vector<Array>& arrays) {
   return out;
 }
 
-// Equal bits in generic, unfused and reference, at 1, 2, 3 and 7 threads and every vector width; in generic that many kernels.
+// Checks for equal bits in generic, unfused and reference, with 1, 2, 3 and 7 threads and every vector width, and the kernels in generic.
 void equal_everywhere(const char* formula, const std::vector<Array>& arrays, std::size_t kernels) {
   if (!has_codegen()) return;
   const FormulaProgram parsed = parse_formula(formula);
@@ -64,7 +64,7 @@ void equal_everywhere(const char* formula, const std::vector<Array>& arrays, std
           INFO("result " << parsed.outputs[k]);
           CHECK(test::same_but_for_nan(got[k], expected[k]));
         }
-        if (threads != 3) continue;  // once more by the optimised tier, which a second run asks for
+        if (threads != 3) continue;  // repeats the call with the optimized tier, which the second run requests
         program.call(in);
         wait_for_optimised();
         const std::vector<Array> again = program.call(in);
@@ -73,7 +73,7 @@ void equal_everywhere(const char* formula, const std::vector<Array>& arrays, std
     }
 }
 
-// The reductions of one row are full ones.
+// Shapes whose rows each have a full reduction.
 const std::vector<std::vector<std::int64_t>> kRows = {{16, 1024}, {7, 37}, {33, 64}, {3, 1}, {1, 9001}, {2, 4097}, {5, 20000}, {301, 3}};
 
 }  // namespace
@@ -103,7 +103,7 @@ TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[s
   for (const std::vector<std::int64_t>& s : {std::vector<std::int64_t>{200'001}, {1, 262'144}, {3, 70'001}, {450, 450}})
     equal_everywhere(everything, {random_array<float>(s, 1)}, 1);
   equal_everywhere(everything, {random_array<double>({200'003}, 1)}, 1);
-  // rows and columns, and what is computed from them
+  // rows and columns, and values computed from them
   const char* const along[] = {"s = sum(x*x, axis={}, keepdims=true); m = max(x, axis={}, keepdims=true); y = (x - m)/s",
                                "s = sum(x*x, axis={}); m = max(x, axis={})"};
   const auto with_axis = [](std::string text, const char* axis) {
@@ -123,13 +123,13 @@ TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[s
                          {{50, 3, 277, 5}, "[0, 2]"},
                          {{40, 2, 60, 45}, "[0, 2, 3]"}})
     for (const char* const text : along) equal_everywhere(with_axis(text, row.axis).c_str(), {random_array<float>(row.shape, 1)}, 1);
-  // rows of r that follow each other with gaps in memory, and an operand that is the same for all of them
+  // rows with gaps in memory, and an operand that is the same for all of them
   equal_everywhere("v = x[:, :-1]; (v - mean(v))*w/sum(v*w)", {random_array<float>({201, 1002}, 1), random_array<float>({1001}, 2)}, 1);
   equal_everywhere("v = x[1:, 3:]; sum(exp(v)*w)", {random_array<double>({301, 803}, 1), random_array<double>({800}, 2)}, 1);
 }
 
 TEST_CASE("slice: sums that run abreast, since their rows read the same, have equal bits", "[slice]") {
-  const std::int64_t n = 39, m = 300, k = 70;  // 39: what is left runs one by one
+  const std::int64_t n = 39, m = 300, k = 70;  // 39: the remaining rows run one by one
   const Array x = random_array<float>({n, m, k}, 1), row = random_array<float>({m, k}, 2);
   for (const char* const sum : {"sum(x*r, axis=1)", "max(x*r, axis=1)", "prod(x*r*0.01 + 1, axis=1) * 2", "sum(x*r, axis=[1, 2])",
                                 "sum(x*r, axis=2)", "min(x - r, axis=2)", "sum((x - r)**2, axis=2) + 1"})
@@ -157,7 +157,7 @@ TEST_CASE("slice: dx, dg and db of layer_norm are one kernel with equal bits eve
                    {random_array<float>({777, 130}, 1)}, 1);
   equal_everywhere("p = softmax(x); s = sum(p*w, axis=0); e_ = mean(x, axis=[1, 2]); c = min(x, axis=0)",
                    {random_array<float>({520, 6, 11}, 1), random_array<float>({11}, 2)}, 2);
-  // reduced axes that do not lie behind each other in memory
+  // reduced axes that are not adjacent in memory
   equal_everywhere("v = x[:, :, :-1]; s = sum(v*w, axis=[1, 2]); c = sum(v*w, axis=0); m = max(v*w, axis=0)",
                    {random_array<float>({270, 5, 38}, 1), random_array<float>({37}, 2)}, 1);
 }

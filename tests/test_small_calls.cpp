@@ -1,5 +1,5 @@
-// Warm calls on small arrays: `into` and `bind` neither allocate nor lock nor call the system, counted by standing in for those functions.
-// What they take is measured by bench/calls.
+// Warm calls on small arrays: `into` and `bind` make no allocation, lock or system call. The tests count by replacing those functions.
+// bench/calls measures the time of calls.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -19,7 +19,7 @@
 #include "runtime/os.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ONEPASS_COUNTS 0  // these have allocators and locks of their own
+#define ONEPASS_COUNTS 0  // sanitizers have their own allocators and locks
 #else
 #define ONEPASS_COUNTS 1
 #endif
@@ -77,7 +77,7 @@ struct Counts {
   std::int64_t pool = memory_stats().allocations;
 };
 
-// What 100 warm calls did.
+// Checks that 100 warm calls make none of the counted calls.
 template <class F> void check_nothing(F&& call) {
   for (int i = 0; i < 10; ++i) call();
   const Counts before;
@@ -93,7 +93,7 @@ template <class F> void check_nothing(F&& call) {
 
 TEST_CASE("small calls: the counters count", "[small_calls]") {
 #if ONEPASS_COUNTS
-  static_cast<void>(memory_stats());  // its first call makes what it counts with
+  static_cast<void>(memory_stats());  // the first call initializes its counters
   const Counts before;
   void* volatile const memory = std::malloc(10);
   std::free(memory);
@@ -110,7 +110,7 @@ TEST_CASE("small calls: the counters count", "[small_calls]") {
 TEST_CASE("small calls: a warm call into existing arrays and a bound call do nothing but run", "[small_calls]") {
   if (!test::has_codegen()) return;
   Options options;
-  options.check_recording = false;  // the default of debug builds records at each call
+  options.check_recording = false;  // debug builds record at each call by default
   auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; }, options);
   const Array x = Array::full({16}, 2.0, f32), w = Array::full({16}, 3.0, f32), b = Array::full({16}, 1.0, f32);
   Array y = Array::zeros({16}, f32);
@@ -120,7 +120,7 @@ TEST_CASE("small calls: a warm call into existing arrays and a bound call do not
   check_nothing([&] { bound(); });
   CHECK(y.at<float>({5}) == 7.0f);
 
-  // A reduction with what follows it, in several kernels with intermediates between them, and several results, one left out.
+  // A reduction and its consumer, in several kernels with intermediates, and several results, one of them discarded.
   auto several = compile(
       [](Tensor x) {
         Tensor centred = x - mean(x);
@@ -176,7 +176,7 @@ TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]
     return affine.bind(y, x, w, gone);  // keeps it alive
   };
   auto call = make();
-  CHECK(y.at<float>({0}) == 0);  // nothing runs before it is called
+  CHECK(y.at<float>({0}) == 0);  // bind itself runs nothing
   call();
   CHECK(y.at<float>({0}) == 16);
   x.span<float>()[0] = 5;  // elements are read at each call
@@ -186,7 +186,7 @@ TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]
   CHECK(last_optimized_graph() == affine.last_graph());
   Array wrong = Array::zeros({15}, f32);
   CHECK_THROWS_AS(affine.bind(wrong, x, w, w), ShapeError);
-  // The optimised tier takes over in a bound call too, and it may outlive the function's other handles.
+  // The optimized tier takes over in a bound call too. A bound call may outlive the function's other handles.
   if (test::has_codegen()) {
     runtime::wait_for_optimised();
     x.span<float>()[0] = 6;
@@ -199,7 +199,7 @@ TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]
   }();
   kept();
   CHECK(y.at<float>({0}) == 18);
-  // A target that overlaps an argument in another order: through memory of the call's own, each time.
+  // A destination that overlaps an argument in another order: each call uses its temporary.
   auto turned = compile([](Tensor x) { return x + flip(x); });
   Array z = Array::from({1.0f, 2.0f, 3.0f, 4.0f});
   auto in_place = turned.bind(z, z);

@@ -1,5 +1,5 @@
-// A host's thread may have a small stack: first calls there, where everything is recorded, planned and compiled. Each test is a process of its
-// own, so that what it calls is called for the first time.
+// A host's thread may have a small stack. These tests make first calls there, which record, plan and compile. Each test is a separate
+// process, so that its calls are first calls.
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t kStack = std::size_t{48} << 10;
 
-// On a thread with a stack of 48 KiB, guard page and thread-local variables included; the text of what it threw.
+// Runs `body` on a thread with a stack of 48 KiB, including guard page and thread-local variables. Returns the text of its exception.
 std::string on_small_stack(const std::function<void()>& body) {
   struct Job {
     const std::function<void()>& body;
@@ -51,7 +51,7 @@ std::string on_small_stack(const std::function<void()>& body) {
   return job.error;
 }
 
-// This program once more, with the name of what it is to do there. Its wait status.
+// Runs this program again for the named task. Returns its wait status.
 [[maybe_unused]] int in_fresh_process(const char* what, const std::string& cache) {
   const pid_t child = fork();
   if (child == 0) {
@@ -65,7 +65,7 @@ std::string on_small_stack(const std::function<void()>& body) {
   return status;
 }
 
-// First calls of several kinds; what they return is checked, so that a wrong result is an error too.
+// Makes first calls of several kinds. Throws if a result is wrong.
 void first_calls(op::Mode mode) {
   const auto expect = [](double got, double wanted) {
     if (got != wanted) throw std::runtime_error("got " + std::to_string(got) + ", not " + std::to_string(wanted));
@@ -101,7 +101,7 @@ void first_calls(op::Mode mode) {
 
 }  // namespace
 
-// Not by itself: the tests below start it.
+// Hidden: the tests below start it.
 TEST_CASE("what a fresh process does", "[.small]") {
   const char* const what = std::getenv("ONEPASS_SMALL_STACK");
   REQUIRE(what);
@@ -111,7 +111,7 @@ TEST_CASE("what a fresh process does", "[.small]") {
                                                              : op::Mode::adaptive;
   if (std::string(what) == "compiled") onepass::runtime::set_tiles(false);
   CHECK(on_small_stack([&] { first_calls(mode); }) == "");
-  onepass::runtime::wait_for_optimised();  // and kept on disk
+  onepass::runtime::wait_for_optimised();  // and stored on disk
 }
 
 TEST_CASE("the first call works on a thread with a stack of 48 KiB") {
@@ -126,7 +126,7 @@ TEST_CASE("the first call works on a thread with a stack of 48 KiB") {
     CAPTURE(mode);
     CHECK(in_fresh_process(mode, folder) == 0);
   }
-  // The cache was used: there is something in it.
+  // The cache was used, so the folder is not empty.
   if (onepass::test::has_codegen()) CHECK_FALSE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);
 #endif
@@ -147,7 +147,7 @@ TEST_CASE("a small stack is left for a large one, and what is thrown there comes
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   CHECK(large > (std::size_t{4} << 20));
 #endif
-  // Where there is enough, the same thread.
+  // With enough stack, `on_large_stack` stays on the same thread.
   const int here = onepass::os::thread_number();
   int there = 0;
   onepass::os::on_large_stack([&] { there = onepass::os::thread_number(); });

@@ -1,4 +1,4 @@
-// Kernels for exact shapes: when they are made, how many, that they give the same bits, and that nothing compiles when it should not.
+// Shape-specialized kernels: when and how many are compiled, equal bits, and no compiles otherwise.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -107,7 +107,7 @@ TEST_CASE("specialization: a thousand shapes, literals and numbers compile one g
   for (int n = 2; n < 1002; ++n) {
     const Array x = ramp({n}, 0.3);
     for (int call = 0; call < 3; ++call) {
-      const Array y = f(x, 0.5 + n + call);  // a number belongs to the call: its new value is no new shape
+      const Array y = f(x, 0.5 + n + call);  // a new value of a number is not a new shape
       CHECK(y.at<float>({1}) == x.at<float>({1}) * (0.5f + static_cast<float>(n + call)) + 0.25f);
     }
   }
@@ -145,7 +145,7 @@ TEST_CASE("specialization: the pieces of one group have kernels of their own, or
   CHECK(f.explain().find("its specialised kernel on trial") != std::string::npos);
   for (int call = 0; call < 30; ++call) CHECK(same_bits(f(x, y), expected));
   CHECK(f.explain().find("on trial") == std::string::npos);
-  // Many pieces over a table of words stay with one generic kernel.
+  // Many subdomains over a table of kernel parameters keep one generic kernel.
   const auto many = [](Tensor a) { return op::concat(std::vector<Tensor>(12, a), 0) * 3; };
   const auto g = op::compile(many, with({.after_calls = 2, .in_background = false}));
   const Array all = op::compile(many, with({}, Mode::reference))(x);

@@ -1,5 +1,5 @@
-// Loops with state: what scan, fold, iterate and while_loop compute has the bits of plain C++ loops in every mode; gradients have those of the loop
-// that is written out by hand.
+// Loops with state: scan, fold, iterate and while_loop have the bits of plain C++ loops in every mode. Gradients have the bits of those of
+// the unrolled loop.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ op::Options with(op::Mode mode) {
   return options;
 }
 
-// h' = omega + alpha r² + beta h, as every step of GARCH(1, 1) has it, in f64.
+// h' = omega + alpha r² + beta h, the recurrence of GARCH(1, 1), in f64.
 struct Garch {
   double omega = 0.1, alpha = 0.15, beta = 0.8, h0 = 1;
   std::vector<double> h(const std::vector<double>& r) const {
@@ -171,7 +171,7 @@ TEST_CASE("state loops: a condition for all elements, and an element that stays 
   const Array x = Array::from(std::vector<double>{0.5, 9, 3}, {3});
   auto f = op::compile([](Tensor x) {
     const Tensor together = op::while_loop([](Tensor s) { return sum(s) < 100; }, [](Tensor s) { return s * 2; }, x, 50);
-    // the second element ends at once; the condition of what the others have become would let it go on
+    // the second element ends at once, although its condition would hold again for later values of the others
     const Tensor apart = op::while_loop([](Tensor s) { return s <= min(s) + 4; }, [](Tensor s) { return s + 1; }, x, 6);
     return std::pair{together, apart};
   });
@@ -188,7 +188,7 @@ TEST_CASE("state loops: a number becomes what a step makes of it", "[loops]") {
           return std::pair{s.first + 1, s.second + (x - s.second) / (s.first + 1)};
         },
         std::pair{Tensor(0), Tensor(0)}, x);
-    // the first number waits for the type of the second
+    // the first number takes the type of the second
     const auto shifted = op::fold(
         [](std::pair<Tensor, Tensor> s, Tensor x) {
           return std::pair{s.second, x};
@@ -208,7 +208,7 @@ TEST_CASE("state loops: a number becomes what a step makes of it", "[loops]") {
 
 namespace {
 
-// The same loop by `op::scan` and by hand, and their gradients by everything that they read.
+// Returns a loop by `op::scan` or unrolled, and its gradients with respect to all operands.
 template <class Step> std::pair<Tensor, Tensor> steps(bool by_hand, Step step, Tensor h, Tensor x) {
   if (!by_hand) return op::scan(step, h, x);
   std::vector<Tensor> all;
@@ -261,14 +261,14 @@ TEST_CASE("state loops: gradients agree with differences, in reverse and in forw
     return sum(all);
   };
   CHECK(op::check_gradients(loss, random_array({30}, op::f64), Array::from(std::vector<double>{-2, -1, 1}, {3})));
-  // each element takes other steps: x -> x - (x² - a)/(2x), Newton's for the root of a
+  // elements take different numbers of steps: x -> x - (x² - a)/(2x), Newton's iteration for the root of a
   const auto newton = [](Tensor a) {
     return sum(op::while_loop([&](Tensor x) { return abs(x * x - a) > 1e-3; }, [&](Tensor x) { return x - (x * x - a) / (2 * x); }, a, 20));
   };
   const Array a = Array::from(std::vector<double>{1, 2, 7, 100, 1e4}, {5});
   CHECK(op::check_gradients(newton, a));
   const std::vector<double> d = op::compile([&](Tensor a) { return grad(newton(a), a); })(a).to_vector<double>();
-  CHECK(d[0] == 1);  // its state stays what it was
+  CHECK(d[0] == 1);  // its state never changes
   for (std::size_t i = 1; i < d.size(); ++i) CHECK(d[i] == Approx(0.5 / std::sqrt(a.to_vector<double>()[i])).epsilon(1e-2));
 }
 

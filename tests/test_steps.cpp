@@ -1,5 +1,5 @@
-// Steps: long recurrences that were written out become one node each, with equal bits in every mode; the node is printed, parsed, checked and
-// evaluated by its definition.
+// Steps: long unrolled recurrences become one node each, with equal bits in every mode. The node is printed, parsed, verified and evaluated
+// by its definition.
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -32,8 +32,8 @@ op::Options with(op::Mode mode) {
   return options;
 }
 
-// Every result of the function in the fused modes has the bits of mode reference, which runs one operator after the other. Returns the kernels of the
-// fused function.
+// Checks that every result of the function in the fused modes has the bits of mode reference, which runs operators one by one. Returns the
+// kernels of the fused function.
 template <class F, class... Arrays> std::int64_t check(F f, const Arrays&... arrays) {
   const auto bytes = [](const auto& results) {
     return std::apply([](const auto&... each) { return std::vector{bytes_of(each)...}; }, results);
@@ -178,14 +178,14 @@ TEST_CASE("steps: the node is what was written out, prints, parses and is checke
     if (graph[id].op == ir::Op::Steps) node = id;
   REQUIRE(node != ir::kNoNode);
   CHECK(ir::print(ir::parse_graph(ir::print(graph))) == ir::print(graph));
-  // the reference, by the node's definition and by that of each operator
+  // the reference, for the node and for the unrolled operators
   std::vector<Array> inputs = {random_array({1500, 3}, op::f64), random_array({3}, op::f64, 2), random_array({3}, op::f64, 3)};
   std::vector<ir::ArrayView> views;
   for (const Array& a : inputs) views.push_back({op::f64, a.data(), {a.shape().begin(), a.shape().end()}});
   const std::vector<ir::Buffer> expected = ir::evaluate(written, views), got = ir::evaluate(graph, views);
   REQUIRE(got.size() == expected.size());
   for (std::size_t k = 0; k < got.size(); ++k) CHECK(got[k].bytes == expected[k].bytes);
-  // any other number among the attributes makes another node, or none that is right
+  // any other number in the attributes makes another node or an invalid one
   const ir::Steps steps = ir::steps_of(graph, node);
   const auto broken = [&](const auto& change) {
     ir::Graph other = graph;
@@ -196,12 +196,12 @@ TEST_CASE("steps: the node is what was written out, prints, parses and is checke
     return ir::broken_steps(other, other.add(changed));
   };
   CHECK(broken([](auto&) {}) == "");
-  CHECK(broken([](auto& a) { a[0] = 100; }) != "");                                      // a result that there is not
+  CHECK(broken([](auto& a) { a[0] = 100; }) != "");                                      // a result that does not exist
   CHECK(broken([](auto& a) { a[1] = 7; }) != "");                                        // arrays of another number of steps
   CHECK(broken([](auto& a) { a[2] = 0; }) != "");                                        // no state
   CHECK(broken([](auto& a) { a[4] += 1; }) != "");                                       // numbers are missing
   CHECK(broken([](auto& a) { a[6] = static_cast<std::int64_t>(ir::Op::Sort); }) != "");  // a line that is not elementwise
   CHECK(broken([](auto& a) { a[7] = static_cast<std::int64_t>(op::i32); }) != "");       // of another type
   CHECK(broken([&](auto& a) { a[9] = steps.operands(); }) != "");                        // that reads itself
-  CHECK(broken([&](auto& a) { a[a.size() - 1] = steps.values(); }) != "");               // a result that is no value
+  CHECK(broken([&](auto& a) { a[a.size() - 1] = steps.values(); }) != "");               // a result that is not a value
 }

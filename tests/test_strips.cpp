@@ -1,4 +1,4 @@
-// Kernels that run in strips: which do, what they hold, and that they give the reference's bits.
+// Kernels that run in strips: selection, buffers, and the reference's bits.
 #include <catch2/catch.hpp>
 
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 
 using Inputs = std::vector<std::pair<std::string, compiler::Shape>>;
 
-// A processor with small caches, so that small arrays do not stay in them.
+// Returns a processor with small caches, so that small arrays do not stay in them.
 compiler::Target small_caches() {
   compiler::Target target = compiler::Target::host();
   target.l2_bytes = 128 << 10;
@@ -49,7 +49,7 @@ Made made(std::string_view formula, const Inputs& inputs, int threads = 2, bool 
   return m;
 }
 
-// Runs the plan; how its results differ from the reference's, if they do.
+// Runs the plan. Returns the first difference of its results from the reference's; empty if there is none.
 std::string difference(Made& m) {
   runtime::attach_kernels(m.plan, m.report, small_caches(), {});
   const Arguments arguments = random_arguments(m.graph, 5);
@@ -70,7 +70,7 @@ std::string difference(Made& m) {
   return {};
 }
 
-// Which kernels run in strips: "0-2 4-5".
+// Returns the kernels that run in strips: "0-2 4-5".
 std::string strips_of(const Made& m) {
   std::string out;
   for (const compiler::Strips& s : m.report.strips)

@@ -1,5 +1,5 @@
-// Recordings that differ in lengths alone: what is taken over is what the passes would make, equal bits for new lengths, and which
-// programs have their passes run again.
+// Recordings that differ only in lengths: results taken from a shape-generic analysis equal the passes' results, with equal bits for new
+// lengths. Also lists programs whose passes must run again.
 #include "compiler/structure.h"
 
 #include <onepass/onepass.h>
@@ -38,7 +38,7 @@ struct Analysed {
   std::string text() const { return op::ir::print(optimised) + op::compiler::print(optimised, partition); }
 };
 
-// As runtime/launch does where no structure is known.
+// Runs the passes like runtime/launch without a known structure.
 Analysed analysed(Graph recorded, const op::Relax& relax = {}) {
   op::runtime::LaunchOptions options;
   options.relax = relax;
@@ -53,7 +53,7 @@ std::shared_ptr<const Structure> structure_of(const Analysed& a, const op::Relax
   return Structure::of(a.recorded, a.optimised, a.partition, relax);
 }
 
-// What a structure says of a recording, if it is of that structure.
+// Returns the analysis of a recording that has this structure; nothing for others.
 std::optional<Analysed> taken_over(const Structure& structure, const Graph& recorded) {
   const std::optional<op::compiler::Lengths> lengths = structure.lengths_of(recorded);
   if (!lengths) return std::nullopt;
@@ -62,7 +62,7 @@ std::optional<Analysed> taken_over(const Structure& structure, const Graph& reco
   return out;
 }
 
-// Every length above 1 by another one, the same for the same.
+// Replaces every length above 1; equal lengths stay equal.
 Graph with_other_lengths(const Graph& graph, std::mt19937_64& random) {
   std::map<std::int64_t, std::int64_t> names;
   return graph.with_extents([&](std::int64_t extent) {
@@ -143,7 +143,7 @@ TEST_CASE("structure: small lengths, and lengths that are equal here and not the
   CHECK(takes(recorded(300, 100, 200)));
   CHECK(takes(recorded(2, 5, 1'000'000)));
   CHECK(!takes(recorded(17, 17, 1'000'000)));
-  CHECK(!takes(recorded(100, 200, 8)));  // of which the sum is written out
+  CHECK(!takes(recorded(100, 200, 8)));  // a sum over few elements is unrolled
   CHECK(!takes(recorded(100, 1, 300)));
   CHECK(!takes(recorded(0, 200, 300)));
   CHECK(!takes(optimised("x*w - sum(y)", {{"x", {100, 200}}, {"w", {200}}, {"y", {300}}})));
@@ -161,9 +161,9 @@ TEST_CASE("structure: none where passes compute with lengths", "[structure]") {
   CHECK(!has("y[1:]*2"));
   CHECK(!has("concat([y, y*2], 0)"));
   CHECK(!has("take(y, cast(x[:, 0], i64), axis=0)"));
-  CHECK(!has("sum(x, axis=-1)"));  // written out, where nothing larger is made of it
+  CHECK(!has("sum(x, axis=-1)"));  // unrolled, if no larger value is computed from it
   CHECK(has("sum(y*y, axis=-1)"));
-  CHECK(!has("sum(y*y, axis=-1)", 100, {.contract = true}));  // an fma, where nothing larger is made of it
+  CHECK(!has("sum(y*y, axis=-1)", 100, {.contract = true}));  // an fma, if no larger value is computed from it
 }
 
 TEST_CASE("structure: a hundred new shapes run the passes once, and have the bits of a fresh function") {
@@ -186,8 +186,8 @@ TEST_CASE("structure: a hundred new shapes run the passes once, and have the bit
       if (n % 10 != 2) continue;
       const Formula fresh = op::formula(text, without_recording_again(op::Mode::reference));
       CHECK(bytes_of(y) == bytes_of(run_formula(fresh, inputs)[0]));
-      if (shapes == 0) continue;                   // says that it was compiled
-      const Formula analysed = op::formula(text);  // finds the kernels, and keeps what the passes made
+      if (shapes == 0) continue;                   // its explanation includes a compile
+      const Formula analysed = op::formula(text);  // finds the kernels and keeps the passes' results
       run_formula(analysed, inputs);
       CHECK(f.explain() == analysed.explain());
       CHECK(f.last_graph() == analysed.last_graph());
@@ -225,5 +225,5 @@ TEST_CASE("structure: numbers, slots and layouts are each call's own") {
       CHECK(bytes_of(g({{"x", x}, {"a", a}})[0]) == bytes_of(reference({{"x", x}, {"a", a}})[0]));
     }
   }
-  CHECK(g.stats().analysed <= 2);  // 60 by 100 once transposed is what 100 by 60 was not
+  CHECK(g.stats().analysed <= 2);  // a transposed 60 by 100 was not the same as 100 by 60 before
 }
