@@ -1,4 +1,4 @@
-// The thread pool: every share once, nested and concurrent calls, late workers, fork, executors, idle workers that rest.
+// The thread pool: every range runs once, nested and concurrent calls, late workers, fork, executors, idle workers.
 #include "runtime/threads.h"
 
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ namespace {
 void sleep_milliseconds(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
 }  // namespace
 
-// First, while there are no workers yet: what a worker's start does.
+// This test must be the first, while no workers exist, because it tests their start.
 TEST_CASE("threads: workers start under default floating-point control and call the host's hook", "[threads]") {
   namespace os = onepass::os;
   static std::atomic<int> started{0};
@@ -43,8 +43,8 @@ TEST_CASE("threads: workers start under default floating-point control and call 
   });
   os::set_floating_point_control(host);
   onepass::set_worker_start(nullptr);
-  CHECK(different == 1);    // the caller, whose control is its own affair
-  CHECK(started == 1 + 2);  // their numbers
+  CHECK(different == 1);    // the caller; its control word is not changed
+  CHECK(started == 1 + 2);  // the workers' numbers
 }
 
 TEST_CASE("threads: every item once, in the same contiguous shares each time", "[threads]") {
@@ -82,7 +82,7 @@ TEST_CASE("threads: results of workers are seen, for many short loops", "[thread
 }
 
 TEST_CASE("threads: loops run on several threads at once", "[threads]") {
-  // Two shares that wait for each other finish only if two threads run them.
+  // Two ranges that wait for each other finish only if two threads run them.
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (attempt == 1) sleep_milliseconds(5);  // the worker sleeps by now
     std::atomic<int> arrived{0};
@@ -218,7 +218,7 @@ TEST_CASE("threads: a forked child starts its own workers", "[threads]") {
     std::atomic<int> sum{0};
     for (int i = 0; i < 100; ++i)
       parallel_for(10, 4, [&](std::int64_t begin, std::int64_t end, int) { sum += static_cast<int>(end - begin); });
-    // Two shares that wait for each other: only with a worker of the child's own.
+    // Two ranges that wait for each other finish only if the child has its own worker.
     std::atomic<int> arrived{0};
     parallel_for(2, 2, [&](std::int64_t, std::int64_t, int) {
       ++arrived;

@@ -1,4 +1,4 @@
-// Kernels in tiers: the quick code answers first, the optimised code takes over in the background, and no bit changes.
+// Kernels in tiers: baseline code runs first, optimized code replaces it in the background, and no bit changes.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using namespace onepass;
 
 namespace {
 
-// A graph of one group, with its kernel from the process's cache.
+// A graph of one fusion group, with its kernel from the process's cache.
 struct OneKernel {
   ir::Graph graph;
   compiler::Planned planned;
@@ -41,7 +41,7 @@ struct OneKernel {
     compiled = found[0].compiled;
   }
 
-  // Runs that function; buffers in the order of the nest.
+  // Runs the kernel function; buffers are in the order of the nest.
   void run(compiler::KernelFunction function, const std::vector<std::byte*>& buffers) const {
     std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, scheduled.numbers);
     const compiler::WordLayout layout(planned.nest);
@@ -106,29 +106,29 @@ TEST_CASE("tiers: a kernel that is known is found, not compiled again", "[tiers]
   CHECK(again.kernel == one.kernel);
 }
 
-// ------------------------------------------------------------------------------------------------ the rule, on a simulated machine
+// ----------------------------------------------------------------------------------------- the tier policy, on a simulated machine
 
 namespace {
 
 using runtime::TierAccount, runtime::TierChoice, runtime::TierCosts;
 
-// One kernel on a machine where time is a number. What its runs and compiles take is not what the rule believes.
+// Simulated machine with one kernel. The policy's estimates differ from the true durations.
 struct Simulation {
-  double tiles = 0, quick = 0, optimised = 0, compile_quick = 0, compile_optimised = 0;  // what things take
+  double tiles = 0, quick = 0, optimised = 0, compile_quick = 0, compile_optimised = 0;  // true durations
   double wrong[5] = {1, 1, 1, 1, 1};                                                     // estimate / truth of these
-  bool has_thread = true;                                                                // one that compiles in the background
+  bool has_thread = true;                                                                // true if a thread compiles in the background
   int threads = 1;                                                                       // of a run
-  double fewer = 1;                // what a slow run takes with one thread fewer, as a multiple; 1 to threads / (threads - 1)
-  double idle_share = 1;           // of a processor, that a thread at idle priority gets; 0 on a busy machine
-  double hurry_share = 1;          // that it gets at normal priority beside all threads of the calls
-  double yield_share = 1;          // that it gets where calls leave it one
-  double busy_share = 1;           // that it gets while the call waits for it; no other is more
-  std::mt19937* random = nullptr;  // shares are between none and all of these in each call
+  double fewer = 1;                // duration of a slow run with one thread fewer, as a multiple; 1 to threads / (threads - 1)
+  double idle_share = 1;           // processor share of a thread at idle priority; 0 on a busy machine
+  double hurry_share = 1;          // its share at normal priority, in competition with all threads of the calls
+  double yield_share = 1;          // its share if calls leave it one processor
+  double busy_share = 1;           // its share while the call waits for it; the largest share
+  std::mt19937* random = nullptr;  // if set, each call draws its shares between 0 and these
 
   struct Outcome {
-    double total = 0, compile = 0,
-           first = 0;                      // of all calls; of the optimised compile, had somebody waited for it from its beginning on; of
-    bool waited = false, yielded = false;  // the first run
+    // Durations of all calls, of the optimized compile if it is waited for from its start, and of the first run.
+    double total = 0, compile = 0, first = 0;
+    bool waited = false, yielded = false;
   };
 
   Outcome run(int calls) const {
@@ -137,9 +137,9 @@ struct Simulation {
     TierAccount account(costs.compile_optimised);
     Outcome out;
     out.compile = compile_optimised / busy_share;
-    double done = 0;                     // of the compile, in processor time
-    double share = 0;                    // that it gets now
-    bool queued = false, hurry = false;  // the compile thread has it; at normal priority
+    double done = 0;                     // finished part of the compile, in processor time
+    double share = 0;                    // its current processor share
+    bool queued = false, hurry = false;  // the compile thread has it; it runs at normal priority
     const auto pass = [&](double time) {
       out.total += time;
       done += share * time;
@@ -208,7 +208,7 @@ TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whate
     Simulation s = random_simulation(random);
     const int calls = static_cast<int>(std::pow(1e4, static_cast<double>(random()) * 0x1p-32));
     const Simulation::Outcome out = s.run(calls);
-    // One run is made in the tier that the estimates chose, before anything is known of what it takes.
+    // One run uses the tier that the estimates chose, before any duration is known.
     const double first = std::max(out.first - s.optimised, 0.0);
     const double limit = calls * s.optimised + 3 * out.compile + first;
     INFO("round " << round << ", " << calls << " calls of " << s.optimised << ", " << s.quick << ", " << s.tiles << "; compile "
@@ -219,13 +219,13 @@ TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whate
     waited += out.waited;
     const TierCosts exact{s.tiles > 0 ? s.tiles : TierCosts::kNever, s.quick, s.optimised, s.compile_quick, s.compile_optimised};
     ++begins[static_cast<int>(TierAccount::first(exact, 0))];
-    // With estimates that are right the first call is the cheapest that there is, and the sum stays within two compiles.
+    // With correct estimates the first call is the cheapest possible, and the sum stays within two compiles.
     std::fill(std::begin(s.wrong), std::end(s.wrong), 1.0);
     s.busy_share = 1;
     const Simulation::Outcome known = s.run(calls);
     REQUIRE(known.total <= (calls * s.optimised + 2 * known.compile + known.first) * 1.0001);
   }
-  for (const int n : begins) CHECK(n > 500);  // each tier is somebody's first
+  for (const int n : begins) CHECK(n > 500);  // each tier is often the first
   CHECK(tight > 500);
   CHECK(yielded > 500);
   CHECK(waited > 500);
@@ -247,7 +247,7 @@ TEST_CASE("tiers: a compile that gets a processor is not waited for", "[tiers]")
     if (slow > s.compile_optimised / 20) continue;
     const Simulation::Outcome out = s.run(10'000);
     INFO("round " << round << ": " << s.optimised << ", " << s.quick << ", " << s.tiles << "; compile " << out.compile);
-    // The quick compile is the only loss that may be as large as what is waited for.
+    // Only the baseline compile may cost as much as the wait.
     if (TierAccount::first({s.tiles > 0 ? s.tiles : TierCosts::kNever, s.quick, s.optimised, s.compile_quick, s.compile_optimised}, 0) ==
         TierChoice::Tiles)
       CHECK_FALSE(out.waited);
@@ -270,7 +270,7 @@ TEST_CASE("tiers: runs leave the compile a processor where they would take all o
   CHECK(due(0.1, 240, 0) == Due::InBackground);
   CHECK(due(0.1, 260, 0) == Due::Yield);
   CHECK(due(alone, 260, 0) == Due::Hurry);  // no thread to spare
-  CHECK(due(1.0, 260, 0) == Due::Hurry);    // one run on one thread of two would lose too much
+  CHECK(due(1.0, 260, 0) == Due::Hurry);    // with two threads, one thread fewer would cost too much
   CHECK(due(0.1, 490, 100) == Due::Yield);
   CHECK(due(0.1, 510, 0) == Due::Wait);
   CHECK(due(alone, 510, 0) == Due::Wait);
@@ -295,7 +295,7 @@ TEST_CASE("tiers: what a call has lost makes the next one wait for the optimised
   CHECK_FALSE(one.kernel->is_settled());
   REQUIRE(one.kernel->code_to_run().slow() == one.kernel.get());
   one.kernel->ran_slowly(one.kernel->account().compile(), 0);
-  one.kernel->before_run(false, 1);  // of a call that must not wait
+  one.kernel->before_run(false, 1);  // for a call that must not wait
   CHECK_FALSE(one.kernel->is_settled());
   one.kernel->before_run(true, 1);
   CHECK(one.kernel->is_settled());
@@ -316,7 +316,7 @@ TEST_CASE("tiers: the log says what was recorded, compiled, optimised and tried,
   {
     Options options;
     options.specialization = {.after_calls = 2, .in_background = false};
-    const Formula f = formula("x % 7 + 0.375*x", options);  // no tiles: a remainder
+    const Formula f = formula("x % 7 + 0.375*x", options);  // a remainder does not run in the tiled interpreter
     const Array x = Array::full({1000}, 3.0, f32);
     for (int call = 0; call < 60; ++call) {
       f({{"x", x}});

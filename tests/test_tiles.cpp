@@ -1,4 +1,4 @@
-// Kernels that run in tiles while the compiler works: the bits of the reference, and when they give way to compiled code.
+// Kernels in the tiled interpreter while the compiler works: the reference's bits, and the switch to compiled code.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -24,14 +24,14 @@ using namespace onepass::test;
 
 namespace {
 
-// The widest vectors of the machine always, and the narrowest.
+// True for the machine's widest vectors and, except in short sanitized runs, for narrower ones.
 bool runs_with(int vector_bytes) {
   const int widest = compiler::Target::host().vector_bytes;
   return vector_bytes == widest || (vector_bytes < widest && (vector_bytes != 32 || !kIsSanitized || is_full_run()));
 }
 
-// How the first form that differs from the reference differs. `tiled`: nests that ran in tiles. `split_work`: above which threads share a
-// row, where there are several.
+// Returns the first difference of any form from the reference. Adds the nests that ran tiled to `tiled`. With several threads, rows above
+// `split_work` are split.
 std::string difference(const ir::Graph& graph, const Arguments& arguments, std::int64_t& tiled,
                        std::int64_t split_work = compiler::ScheduleOptions::kThreadedWork) {
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, arguments.views);
@@ -50,7 +50,7 @@ std::string difference(const ir::Graph& graph, const Arguments& arguments, std::
   return {};
 }
 
-// Numbers of which no sum is a NaN, of several magnitudes.
+// Returns finite values of several magnitudes, whose sums are not NaN.
 Arguments plain_arguments(const ir::Graph& graph, std::uint64_t seed) {
   Arguments out = random_arguments(graph, seed);
   std::mt19937_64 engine(seed);
@@ -89,7 +89,7 @@ int rounds(int quick) {
   return times(quick, 20 * quick);
 }
 
-// The operator on inputs of a type, each of them whole or one element that is broadcast (bits of `broadcast`).
+// Returns a graph of the operator on inputs of a type. Inputs in the bits of `broadcast` are broadcast from one element.
 std::string one_operator(ir::Op op, DType dtype, DType result, unsigned broadcast, int n) {
   const ir::OpInfo& info = ir::info(op);
   const std::string shape = "[" + std::to_string(n) + "]";
@@ -144,7 +144,7 @@ TEST_CASE("tiles: two operators in one loop have the reference's bits", "[tiles]
       for (const ir::Op second : joined)
         for (const bool behind : {false, true})
           for (unsigned broadcast = 0; broadcast < 8; ++broadcast) {
-            if ((broadcast & 3) == 3) continue;  // the first is no loop
+            if ((broadcast & 3) == 3) continue;  // then the first operator is not in the loop
             const bool exchanged = (broadcast & 3) == 1 && ir::info(first).traits & ir::kCommutative;
             const unsigned uniform = exchanged ? (broadcast & 4) | 2 : broadcast;
             CHECK(compiler::tile_pair({first, second, behind}, dtype, uniform, compiler::Target::host()));
@@ -234,7 +234,7 @@ TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the re
                                 "%6 = reduce_sum %5 {2} : {0}{3}\n%7 = reciprocal %6 : {0}{3}\n%8 = reshape %7 : {0}{4}\n"
                                 "%9 = broadcast %8 : {0}{1}\n%10 = mul %5, %9 : {0}{1}\nreturn y = %10, m = %1, e = %5",
                                 type, shape, axis, kept, one)) > 0);
-        // differences from the sum, and the sum of their squares; what is read is stored too
+        // differences from the sum, and the sum of their squares; operands are materialized too
         CHECK(check(fmt::format("%0 = input x : {0}{1}\n%1 = reduce_sum %0 {2} : {0}{3}\n%2 = reshape %1 : {0}{4}\n"
                                 "%3 = broadcast %2 : {0}{1}\n%4 = sub %0, %3 : {0}{1}\n%5 = mul %4, %4 : {0}{1}\n"
                                 "%6 = reduce_sum %5 {2} : {0}{3}\n%7 = log %6 : {0}{3}\n%8 = reshape %7 : {0}{4}\n"
@@ -245,7 +245,7 @@ TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the re
     }
 }
 
-// The ready-made loops that take several rows at once: short rows (of each length of a register and its rest), groups of rows, squares.
+// Precompiled loops over several rows at once: short rows of every remainder of a register, groups of rows, squares.
 TEST_CASE("tiles: short rows run together, with bits of the reference", "[tiles]") {
   std::int64_t tiled = 0;
   for (const DType dtype : {f32, f64, i32, u64, boolean}) {
@@ -257,7 +257,7 @@ TEST_CASE("tiles: short rows run together, with bits of the reference", "[tiles]
         if (dtype != boolean || op[7] == 'm')
           tiled += check(fmt::format("%0 = input x : {0}[67, {1}]\n%1 = {2} %0 {{1}} : {0}[67]\nreturn y = %1", type, n, op), n == 33);
       if (dtype != f32 && (dtype != f64 || n != 17)) continue;
-      // values of a row beside those of its elements: read with the row, computed from sums, stored with either, behind a rare side too
+      // row values combined with element values: read with the row, computed from sums, stored with either, and in an unlikely branch
       tiled += check(fmt::format(
           "%0 = input x : {0}[67, {1}]\n%1 = input r : {0}[67]\n%2 = reshape %1 : {0}[67, 1]\n%3 = broadcast %2 : {0}[67, {1}]\n"
           "%4 = mul %0, %3 : {0}[67, {1}]\n%5 = reduce_max %4 {{1}} : {0}[67]\n%6 = reshape %5 : {0}[67, 1]\n"
@@ -265,7 +265,7 @@ TEST_CASE("tiles: short rows run together, with bits of the reference", "[tiles]
           "%10 = reduce_sum %9 {{1}} : {0}[67]\n%11 = lgamma %10 : {0}[67]\n%12 = reshape %11 : {0}[67, 1]\n"
           "%13 = broadcast %12 : {0}[67, {1}]\n%14 = add %9, %13 : {0}[67, {1}]\nreturn a = %14, b = %11, c = %13, d = %5",
           type, n));
-      // the place in the row, in two sweeps; elements beside the row that are not there; a product of rows
+      // the index in the row, in two sweeps; padding at row ends; a product of rows
       using Inputs = std::vector<std::pair<std::string, compiler::Shape>>;
       tiled += check(optimised("out = argmax(x, axis=-1)", Inputs{{"x", {67, n}}}, dtype));
       tiled += check(optimised("out = sum(pad(x, [1, 1], [1, 1])*y, axis=-1)", Inputs{{"x", {67, n}}, {"y", {69, n + 2}}}, dtype));
@@ -288,7 +288,7 @@ TEST_CASE("tiles: groups of rows are added in registers, with bits of the refere
               check(fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = {3} %0 {{0}} : {0}[{2}]\nreturn y = %1", name_of(dtype), rows, n, op),
                     n == 17);
         }
-      // groups that run from one iteration of an outer loop to the next
+      // groups that cross iterations of an outer loop
       tiled +=
           check(fmt::format("%0 = input x : {0}[9, 50, 21]\n%1 = permute %0 {{1, 0, 2}} : {0}[50, 9, 21]\n"
                             "%2 = {1} %1 {{0, 1}} : {0}[21]\nreturn y = %2",
@@ -322,7 +322,7 @@ TEST_CASE("tiles: columns that are reduced in the pass over the rows have the re
       for (const int n : {1, 60, 700}) {
         if (rows * n > 100000) continue;
         INFO(rows << " rows of " << n << " " << type);
-        // the derivative of a normalisation has this form: sums along rows and across them, of values that are stored
+        // like the derivative of a normalization: sums along rows and columns, of values that are stored
         CHECK(
             check(fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = input g : {0}[{1}, {2}]\n%2 = reduce_sum %0 {{1}} : {0}[{1}]\n"
                               "%3 = reshape %2 : {0}[{1}, 1]\n%4 = broadcast %3 : {0}[{1}, {2}]\n%5 = sub %0, %4 : {0}[{1}, {2}]\n"
@@ -354,13 +354,13 @@ TEST_CASE("tiles: scans have the reference's bits, along rows and across them", 
         CHECK(check(one(n, n > 100 ? 3 : 600, 0)) > 0);
       }
     }
-  // what the scan adds is the same in all rows, or everywhere
+  // the scanned values are equal in all rows, or everywhere
   CHECK(check("%0 = input x : f32[30]\n%1 = input w : f32[50, 30]\n%2 = reshape %0 : f32[1, 30]\n%3 = broadcast %2 : f32[50, 30]\n"
               "%4 = scan_sum %3 {0} : f32[50, 30]\n%5 = add %4, %1 : f32[50, 30]\nreturn y = %5") > 0);
   CHECK(check("%0 = input x : f32[1]\n%1 = input w : f32[50, 30]\n%2 = reshape %0 : f32[1, 1]\n%3 = broadcast %2 : f32[50, 30]\n"
               "%4 = scan_sum %3 {0} : f32[50, 30]\n%5 = scan_sum %3 {1} : f32[50, 30]\n%6 = add %4, %1 : f32[50, 30]\n"
               "return y = %6, z = %5") > 0);
-  // chunks that threads share
+  // chunks split between threads
   for (const int n : {262144, 300001})
     CHECK(check(fmt::format("%0 = input x : f32[{0}]\n%1 = exp %0 : f32[{0}]\n%2 = scan_sum %1 {{0}} : f32[{0}]\n"
                             "%3 = scan_max %0 {{0}} : f32[{0}]\n%4 = add %2, %0 : f32[{0}]\nreturn y = %4, z = %3",
@@ -384,15 +384,15 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
         if (kIsSanitized && m * n * k > 100'000) continue;
         INFO(type << " " << op << " " << m << " " << n << " " << k);
         tiled += check(product(type, m, n, k, "neg", "neg", op));
-        if (type[0] != 'f' && !is_full_run()) continue;  // what is read does not depend on the type
+        if (type[0] != 'f' && !is_full_run()) continue;  // reads do not depend on the type
         tiled += check(product(type, m, n, k, "reshape", "reshape", op));
         tiled += check(product(type, m, n, k, "reshape", "neg", op));
         tiled += check(product(type, m, n, k, "neg", "reshape", op), true);
       }
   CHECK(tiled > (kIsSanitized ? 70 : 200));
-  for (const char* type : {"f32", "f64"})  // a tree of so many levels that tiles are shorter
+  for (const char* type : {"f32", "f64"})  // a tree with so many levels that tiles are shorter
     if (type[1] == '3' || !kIsSanitized) CHECK(check(product(type, 2, 450, 5000, "reshape", "reshape", "contract_rows")) > 0);
-  // what is the same in each row, beside an operand that is computed row by row
+  // a row-invariant value, combined with an operand that is computed row by row
   using Inputs = std::vector<std::pair<std::string, compiler::Shape>>;
   for (const bool given : {false, true})
     for (const bool turned : {false, true})
@@ -403,7 +403,7 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
             fmt::format("{}out = (x*2) @ {} * r[:, none] + r[:, none]", given ? "" : "r = x[:, 0]; ", turned ? "transpose(y)" : "y");
         CHECK(check(optimised(formula, inputs, dtype)) > 0);
       }
-  // one index of each operand, two that both have, a batch
+  // one index of each operand, two shared indices, a batch
   CHECK(check("%0 = input x : f32[6, 7, 8]\n%1 = input w : f32[7, 9, 8]\n%2 = reshape %0 : f32[6, 1, 7, 8]\n"
               "%3 = broadcast %2 : f32[6, 9, 7, 8]\n%4 = permute %1 {1, 0, 2} : f32[9, 7, 8]\n%5 = reshape %4 : f32[1, 9, 7, 8]\n"
               "%6 = broadcast %5 : f32[6, 9, 7, 8]\n%7 = contract_lanes %3, %6 {2, 3} : f32[6, 9]\n"

@@ -1,5 +1,5 @@
-// Bytes that kernels load and store, counted by the kernels themselves (compiler/llvm/count.h) and compared with what the schedules say:
-// `--stats` and `moved_bytes` are these sums.
+// Bytes that kernels load and store, counted by the kernels (compiler/llvm/count.h) and compared with the schedules. `--stats` and
+// `moved_bytes` report these sums.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using Inputs = std::vector<std::pair<std::string, Shape>>;
 
-// Runs the program in every form, checks its bits, and gives what was counted in the form asked for.
+// Runs the program in every form and checks its bits. Returns the counts in the requested form.
 Counts counted(const ir::Graph& graph, RunOptions options = {}, bool strided = false) {
   const Arguments arguments = random_arguments(graph, 1, strided);
   Counts counts;
@@ -50,15 +50,15 @@ bool each_between(const std::vector<std::uint8_t>& counters, int low, int high) 
   return std::all_of(counters.begin(), counters.end(), [&](int c) { return c >= low && c <= high; });
 }
 const Counts::Array& input(const Counts& counts, std::size_t i) { return counts.arrays.at(i); }
-// The stored values, one after the other.
+// Returns the counts of materialized values, in order.
 std::vector<const Counts::Array*> stored(const ir::Graph& graph, const Counts& counts) {
   std::vector<const Counts::Array*> out;
   for (std::size_t i = graph.inputs.size(); i < counts.arrays.size(); ++i) out.push_back(&counts.arrays[i]);
   return out;
 }
 
-// Every element of the large inputs and of every result is touched once; small ones, broadcast, at least once. The schedules' sums are
-// those of the distinct elements.
+// Checks that every element of large inputs and results is accessed once, and of small broadcast ones at least once. The schedules' sums
+// count distinct elements.
 void once(const char* formula, const Inputs& inputs, bool strided = false, int kernels = 1) {
   const ir::Graph graph = optimised(formula, inputs);
   std::int64_t largest = 0;
@@ -76,7 +76,7 @@ void once(const char* formula, const Inputs& inputs, bool strided = false, int k
       const std::int64_t elements =
           strided ? static_cast<std::int64_t>(a.loads.size()) - static_cast<std::int64_t>(std::count(a.loads.begin(), a.loads.end(), 0))
                   : ir::element_count(graph.list(graph.inputs[i].shape));
-      read += elements * static_cast<std::int64_t>(a.element_bytes);  // strided: gaps between the elements are not read
+      read += elements * static_cast<std::int64_t>(a.element_bytes);  // gaps of strided inputs are not read
       CHECK(each(a.stores, 0));
       if (strided) {
         CHECK(elements > 0);
@@ -105,7 +105,7 @@ TEST_CASE("traffic: affine_big, in both forms, reads and writes each byte once",
     once(broadcast, {{"x", s}, {"w", {s[0], s[1], 1, 1}}, {"b", {s[0], s[1], 1, 1}}});
     once(inside, {{"x", s}, {"w", {s[0], s[1]}}, {"b", {s[0], s[1]}}});
   }
-  // its scalars too are loaded once: one row of the loop nest is one item
+  // its scalars are also loaded once: one row of the loop nest is one task
   const ir::Graph graph = optimised(broadcast, {{"x", {8, 16, 32, 32}}, {"w", {8, 16, 1, 1}}, {"b", {8, 16, 1, 1}}});
   const Counts counts = counted(graph);
   CHECK(counts.bytes_loaded() == counts.bytes_read);
@@ -248,11 +248,11 @@ TEST_CASE("traffic: a softmax reads its row again from the caches, or counts it 
     INFO("vectors of " << options.target.vector_bytes << ", masked " << options.masked);
     Counts counts = counted(graph, options);
     CHECK(counts.kernels == 1);
-    CHECK(each(input(counts, 0).loads, 2));  // the maximum; then the sum, which keeps the exponentials
+    CHECK(each(input(counts, 0).loads, 2));  // the maximum; then the sum, which caches the exponentials
     CHECK(each(stored(graph, counts)[0]->stores, 1));
     CHECK(counts.bytes_read == 5 * 700 * 4);
     CHECK(counts.bytes_written == 5 * 700 * 4);
-    options.target.l2_bytes = 1 << 10;  // a cache that a row does not fit
+    options.target.l2_bytes = 1 << 10;  // smaller than a row
     counts = counted(graph, options);
     CHECK(each(input(counts, 0).loads, 3));
     CHECK(counts.bytes_read == 3 * 5 * 700 * 4);

@@ -1,5 +1,5 @@
-// Which types operators take and give, as docs/language.md, "Types" says: every operator by name, every pair of types, literals too; and
-// what is refused, each with its sentence. The expectations are written from that page and know nothing of ops.def.
+// Types that operators accept and return, according to docs/language.md, "Types": every operator by name, every pair of types, and
+// literals. Also every error. The expectations come from that page and are independent of ops.def.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -25,9 +25,9 @@ using compiler::Value;
 namespace {
 
 constexpr DType kTypes[] = {boolean, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64};
-using Type = std::optional<DType>;  // none: refused
+using Type = std::optional<DType>;  // none: rejected
 
-// The type that two meet in. Rows and columns in the order of kTypes; `-`: they do not.
+// Common type of two types; rows and columns are in the order of kTypes. `-`: there is none.
 constexpr const char* kPromotion[] = {
     "bool i8   i16  i32  i64  u8   u16  u32  u64  f16  bf16 f32  f64",  // bool
     "i8   i8   i16  i32  i64  i16  i32  i64  -    f16  bf16 f32  f64",  // i8
@@ -61,7 +61,7 @@ Type common(DType a, DType b) {
 bool is_whole(DType t) { return t != boolean && !is_float(t); }
 Type real(Type t) { return !t || is_float(*t) ? t : size_of(*t) == 8 ? f64 : f32; }
 
-// What the operators of a kind give of their operands' common type, and of their types.
+// Result type of a kind of operators, given the operands' common type.
 using Rule = Type (*)(Type common);
 const Rule kAny = [](Type t) { return t; };
 const Rule kArithmetic = [](Type t) { return t == boolean ? std::nullopt : t; };
@@ -123,7 +123,7 @@ Value tensor(Recorder& r, DType t) {
   return r.input(fmt::format("x{}", r.graph.inputs.size()), t, shape);
 }
 
-// The type of the result, none where a DTypeError is thrown.
+// Returns the type of the result, or none if a DTypeError is thrown.
 Type type_of(Recorder& r, const std::string& name, const std::vector<Value>& operands) {
   std::vector<Argument> arguments;
   for (const Value& v : operands) arguments.push_back(argument(v));
@@ -134,7 +134,7 @@ Type type_of(Recorder& r, const std::string& name, const std::vector<Value>& ope
 
 std::string text(Type t) { return t ? std::string(name_of(*t)) : "refused"; }
 
-// `grammar: ` of a formula's error without its place.
+// Returns the formula's error without its position.
 std::string error_of(const std::string& formula, const std::vector<std::pair<std::string, DType>>& inputs) {
   try {
     const runtime::FormulaProgram parsed = runtime::parse_formula(formula);
@@ -323,7 +323,7 @@ TEST_CASE("types: what is refused says why and what would be right", "[types]") 
 }
 
 TEST_CASE("types: values that the language defines where machines differ", "[types]") {
-  // a formula without inputs: its literals become tensors by full, so that kernels, not constant folding, would compute it
+  // a formula without inputs: full turns its literals into tensors, so that kernels compute it instead of constant folding
   const std::pair<const char*, std::vector<double>> rows[] = {
       {"cast(full([1], 300.7), u8)", {255}},
       {"cast(full([1], -1.5), u8)", {0}},

@@ -1,4 +1,4 @@
-// Reductions over a few elements: what becomes of them, one kernel where they are reduced again, equal bits in every mode.
+// Reductions over a few elements: unrolled operators, one kernel if they are reduced again, equal bits in every mode.
 #include "compiler/unroll.h"
 
 #include <onepass/onepass.h>
@@ -20,7 +20,7 @@ using op::f16, op::f32, op::f64, op::i32;
 
 namespace {
 
-// What the result of a graph of x: f32[4, n] (or [n, 4], where its first axis is reduced) becomes.
+// Unrolls a graph of x and returns its result. x is f32[4, n], or [n, 4] if its first axis is reduced.
 std::string unrolled(const std::string& body, const std::string& shape) {
   using namespace onepass::ir;
   const Graph graph = prune(parse_graph("%0 = input x : f32" + shape + "\n" + body));
@@ -37,17 +37,17 @@ TEST_CASE("unroll: small reductions become operators, in the order of their sum"
   CHECK(!stays("%1 = reduce_max %0 {0} : f32[4]\nreturn out = %1", "[8, 4]"));
   CHECK(!stays("%1 = reduce_max %0 {1, 3} : f32[4, 5]\nreturn out = %1", "[4, 2, 5, 2]"));
   CHECK(!stays("%1 = reduce_sum %0 {0, 2} : f32[4, 5]\nreturn out = %1", "[2, 4, 3, 5]"));
-  CHECK(stays("%1 = reduce_sum %0 {1, 3} : f32[4, 5]\nreturn out = %1", "[4, 3, 5, 3]"));  // with what fills the runs, many
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 9]"));              // many
+  CHECK(stays("%1 = reduce_sum %0 {1, 3} : f32[4, 5]\nreturn out = %1", "[4, 3, 5, 3]"));  // many elements, padding included
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1", "[4, 9]"));              // many elements
   const std::string pairs =
       "%1 = reshape %0 : f32[40, 1, 9]\n%2 = broadcast %1 : f32[40, 40, 9]\n%3 = reshape %0 : f32[1, 40, 9]\n"
       "%4 = broadcast %3 : f32[40, 40, 9]\n%5 = sub %2, %4 : f32[40, 40, 9]\n";
-  CHECK(!stays(pairs + "%6 = reduce_sum %5 {2} : f32[40, 40]\nreturn out = %6", "[40, 9]"));  // all that is read is read again
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));         // needed as a whole
+  CHECK(!stays(pairs + "%6 = reduce_sum %5 {2} : f32[40, 40]\nreturn out = %6", "[40, 9]"));  // all inputs are read repeatedly
+  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));         // x is also needed as a whole
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reduce_sum %0 {0} : f32[3]\nreturn out = %1, y = %2", "[4, 3]"));
   CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reshape %1 : f32[4, 1]\n%3 = broadcast %2 : f32[4, 3]\nreturn out = %1, y = %3",
               "[4, 3]"));
-  std::string dear = "%1 = exp %0 : f32[4, 8]\n";  // operators that cost more than a round trip
+  std::string dear = "%1 = exp %0 : f32[4, 8]\n";  // operators that cost more than a memory round trip
   dear += "%2 = exp %1 : f32[4, 8]\n%3 = reduce_sum %2 {1} : f32[4]\nreturn out = %3";
   CHECK(stays(dear, "[4, 8]"));
 }
@@ -64,7 +64,7 @@ TEST_CASE("unroll: equal bits of every operator, type, length and axis", "[unrol
       }
     }
   const std::vector<std::vector<std::int64_t>> shapes = {{7, 2, 9, 2}, {5, 2, 6, 3}, {4, 1, 6, 5}, {3, 4, 5, 2}, {2, 3, 2, 70}};
-  for (const std::vector<std::int64_t>& shape : shapes)  // several axes, runs that are filled among them
+  for (const std::vector<std::int64_t>& shape : shapes)  // several axes, some of whose runs are padded
     for (const op::DType type : {f32, f64, f16, i32}) {
       const Array x = random_array(shape, type);
       for (const std::string reduce : {"sum", "prod", "max", "min"})
@@ -90,7 +90,7 @@ TEST_CASE("unroll: a reduction of a small reduction is one kernel, and stores no
     CHECK(kernels(formula, inputs) == 1);
     same_everywhere(formula, inputs);
   }
-  // more dimensions: both sets of points are stored once more, turned, and no array of all pairs
+  // more dimensions: both sets of points are materialized once in transposed form, and no array of all pairs
   const Array c = random_array({41, 16}), d = random_array({150, 16}, f32, 2), v = random_array({16}, f32, 3);
   const NamedArrays many{{"a", c}, {"b", d}, {"w", v}};
   for (const char* const formula :
@@ -102,7 +102,7 @@ TEST_CASE("unroll: a reduction of a small reduction is one kernel, and stores no
     same_everywhere(formula, many);
   }
   same_everywhere("sum(a[:, none, :]*b[none, :, :], -1)", {{"a", random_array({40, 31}, f16)}, {"b", random_array({33, 31}, f64)}});
-  // four operands, one of them halves, of any layout
+  // four operands, one of them halves, in any layout
   same_everywhere("min(sum((a[::-1, none, :] - transpose(b))**2, -1), 1)",
                   {{"a", random_array({20, 4}, f16)}, {"b", random_array({4, 70}, f64)}});
   same_everywhere("x - min(sum(abs(x), -1))", {{"x", random_array({9, 2})}});

@@ -1,5 +1,5 @@
-// The plan verifier: it accepts what plan() makes, says what is wrong with what is corrupted, and a call whose plan is refused runs without
-// it. How many corruptions it catches is counted against an interpreter of nests that knows neither the planner nor the verifier.
+// The plan verifier accepts the results of plan() and describes corruptions. A call whose plan is rejected runs without it. An interpreter
+// of nests, independent of planner and verifier, determines which corruptions are harmful.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Typed {
   Shape shape;
 };
 
-// A formula's groups and their nests.
+// A formula's fusion groups and their nests.
 struct Plans {
   ir::Graph graph;
   Partition partition;
@@ -81,8 +81,8 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
 }
 
 struct Image {
-  std::map<std::pair<ir::NodeId, int>, std::vector<std::uint64_t>> arrays;  // what is stored
-  bool outside = false;                                                     // something was read or stored outside of its array
+  std::map<std::pair<ir::NodeId, int>, std::vector<std::uint64_t>> arrays;  // materialized values
+  bool outside = false;                                                     // true if an access was outside its array
   bool operator==(const Image&) const = default;
 };
 
@@ -113,7 +113,7 @@ class Interpreter {
           for (std::uint32_t i = 0; i < n.body.size(); ++i) statement(i, sweep, r, sums);
         }
       }
-      const std::uint8_t after = std::max<std::uint8_t>(n.sweeps, 1);  // what has one element a row
+      const std::uint8_t after = std::max<std::uint8_t>(n.sweeps, 1);  // for values with one element for each row
       for (std::uint32_t i = 0; i < n.body.size(); ++i)
         if (n.body[i].kind == Kind::Reduce && !behind_[i] && n.body[i].stage == after) values_[i] = sums[i];
       for (std::uint32_t i = 0; i < n.body.size(); ++i) {
@@ -263,7 +263,7 @@ enum Corruption { Coefficients, Extents, Bounds, Offsets, Sweeps, Arrays, Result
 constexpr const char* kNames[] = {"a coefficient",        "an extent", "a bound", "an offset", "a phase", "a source array",
                                   "two results exchanged"};
 
-// One number of the pieces becomes another; false where there is nothing of that kind.
+// Changes one number of the nests. Returns false if they have none of that kind.
 bool corrupt(std::vector<Planned>& pieces, Corruption kind, const ir::Graph& graph, std::mt19937_64& random) {
   Planned& p = pieces[random() % pieces.size()];
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -331,7 +331,7 @@ bool corrupt(std::vector<Planned>& pieces, Corruption kind, const ir::Graph& gra
       Statement &a = p.nest.body[stores[pick(stores.size())]], &b = p.nest.body[stores[pick(stores.size())]];
       if (&a == &b || a.a == b.a) return false;
       if (random() % 2) {
-        std::swap(a.a, b.a);  // operands stay behind what computes them where the stores stand at the end
+        std::swap(a.a, b.a);  // the operands are computed before the stores at the end
         return true;
       }
       std::swap(p.numbers.buffers[p.nest.accesses[a.at].buffer], p.numbers.buffers[p.nest.accesses[b.at].buffer]);
@@ -343,7 +343,7 @@ bool corrupt(std::vector<Planned>& pieces, Corruption kind, const ir::Graph& gra
 const std::vector<Typed> kInputs = {{"x", f32, {6, 5}},    {"y", f32, {6, 5}},    {"z", f32, {5, 6}},     {"v", f32, {5}},
                                     {"u", f32, {6}},       {"k", DType::I64, {}}, {"i", DType::I64, {4}}, {"j", DType::I64, {6, 5}},
                                     {"c", f32, {3, 4, 2}}, {"w", f32, {23}}};
-// The golden functions' forms, and those of everything that a nest can hold.
+// The golden functions' forms, and forms with everything that a nest can contain.
 constexpr const char* kFormulas[] = {
     "a = x*v + y; b = x - y; d = u[:, none]*2",
     "a = x + 1; b = y*2; d = transpose(z) - x",
@@ -447,7 +447,7 @@ TEST_CASE("verify plan: a routine with a wrong stride, length, array or variant 
   }
 }
 
-// A sum over rows that another kernel has stored is read there, once a row: what is computed from it is no column of these.
+// A sum over rows that another kernel has materialized is read once for each row. Values computed from it are not fused with its columns.
 TEST_CASE("verify plan: what is made of columns of another kernel has loops of its own", "[verify]") {
   const Plans plans(
       "v = sum(a, 0); u = clamp(v, 0, 1); i = argmin(v, 0); c = sum(cummin(a, 0), 0, keepdims=true); "
@@ -456,7 +456,7 @@ TEST_CASE("verify plan: what is made of columns of another kernel has loops of i
   for (std::uint32_t g = 0; g < plans.groups.size(); ++g) CHECK(plans.verify(g, plans.groups[g]) == "");
 }
 
-// Phases that are stored side by side end where the guard of the last one says. That holds along the phases' own loop alone.
+// Interleaved stores end at the predicate of the last phase. This holds only along the loop of the phases.
 TEST_CASE("verify plan: stores of phases lie side by side along the loop of the phases", "[verify]") {
   int joined = 0, apart = 0;
   for (const char* formula : {"b = uniform(7, [63, 65])", "b = stack([normal(5, [3, 2]), cumsum(a, 0)], 1)"}) {
@@ -539,21 +539,21 @@ TEST_CASE("verify plan: 10,000 corruptions are harmless or caught", "[verify]") 
 
 namespace {
 
-// A graph and its groups' plans, with proofs from plans of other lengths.
+// A graph with its fusion groups' plans, and proofs from plans of other lengths.
 struct ProvenPlans {
   std::string name;
   ir::Graph graph;
   Partition partition;
   std::vector<Layout> layouts;
   std::vector<std::vector<Planned>> groups;
-  std::vector<std::unique_ptr<const PlanProof>> proofs;  // by group; may be null
+  std::vector<std::unique_ptr<const PlanProof>> proofs;  // by fusion group; may be null
 
   bool holds(std::uint32_t group, std::span<const Planned> pieces) const {
     return proofs[group] && pieces.size() == 1 && proofs[group]->holds(graph, partition.groups[group], layouts, pieces[0]);
   }
 };
 
-// `lengths`: others, none of which is another's.
+// Creates proofs from plans with other lengths. All values of `lengths` must differ.
 std::optional<ProvenPlans> proven(const std::string& name, const ir::Graph& graph, const Partition& partition,
                                   const std::map<std::int64_t, std::int64_t>& lengths) {
   const std::shared_ptr<const Structure> structure = Structure::of(graph, graph, partition, {});
@@ -640,7 +640,7 @@ TEST_CASE("verify plan: of 10,000 corruptions a proof from other lengths covers 
   CHECK(2 * harmful >= total);
 }
 
-// Arrays in any layout: a proof of one says nothing of another, or the right thing.
+// Arrays in any layout: a proof for one layout must not cover a different one wrongly.
 TEST_CASE("verify plan: a proof reads the layouts of each call", "[verify]") {
   const auto graph_for = [](std::int64_t n, std::int64_t m) { return optimised("x*w + y", {{"x", {n, m}}, {"w", {m}}, {"y", {n, m}}}); };
   const ir::Graph first = graph_for(10, 12), other = graph_for(20, 30);
@@ -690,7 +690,7 @@ std::vector<std::string> said;
 }  // namespace
 
 TEST_CASE("verify plan: a call whose plan is refused says so and runs without it", "[verify]") {
-  if (os::for_tests().strict) {  // the same in a process that is told so
+  if (os::for_tests().strict) {  // processes in strict mode throw instead
     const Hooked hooked(1);
     CHECK_THROWS_AS(op::formula("x*2 + 1")({random_array({100})}), op::InternalError);
     return;
@@ -713,7 +713,7 @@ TEST_CASE("verify plan: a call whose plan is refused says so and runs without it
 
 namespace {
 
-// No backend has a value for such a statement. Kernels of one operator stay as they are.
+// Replaces operators by one that no backend can emit. Kernels of one operator are unchanged.
 void unspeakable(compiler::Nest& nest) {
   const auto computes = [](const Statement& s) { return s.kind == Statement::Kind::Op; };
   if (std::ranges::count_if(nest.body, computes) < 2) return;

@@ -1,4 +1,4 @@
-// vmap: a function of one element over an axis. What it gives has the bits of a loop over the elements; no loop is left in what runs.
+// vmap: a function of one element, applied over an axis. Results have the bits of a loop over the elements, without a loop in the graph.
 #include <onepass/onepass.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ using op::Array, op::Tensor;
 
 namespace {
 
-// The loop: f of each row of x, stacked.
+// Returns the loop's result: f of each row of x, stacked.
 template <class F> Tensor looped(F f, Tensor x) {
   std::vector<Tensor> rows;
   for (std::int64_t i = 0; i < x.dim(0); ++i) rows.push_back(f(x[i]));

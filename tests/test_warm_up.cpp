@@ -1,4 +1,4 @@
-// What can be made ready before the first call, and what a function does when nothing may be compiled any more.
+// Compilation before the first call, and calls of functions that must not compile.
 #include <catch2/catch.hpp>
 
 #include <unistd.h>
@@ -68,7 +68,7 @@ TEST_CASE("warm_up: what is no signature is an error that shows where") {
     has(error, "signature `");
     has(error, "where there is");
   }
-  // Neither does any other text do harm, whatever it asks for.
+  // No other text causes harm either, whatever sizes it has.
   const auto f =
       op::compile([](std::vector<Tensor> list, Static<int> n, Tensor x) { return list.empty() ? x : x * list[0] + (int)n; }, plain());
   const std::string good = "{2,3} f32[4,5] f32[4,5]:[1,4] 2.5 -> f32[4,5] unaligned hot";
@@ -104,7 +104,7 @@ TEST_CASE("warm_up: calls that were made ready record and compile nothing") {
                                        return o;
                                      }());
   CHECK(same_bits(f(x, w), reference(x, w)));
-  CHECK(same_bits(f(x, 7.5), reference(x, 7.5)));  // another number is no other signature
+  CHECK(same_bits(f(x, 7.5), reference(x, 7.5)));  // another number is not another signature
   Array y = Array::zeros({50, 6}, op::f32);
   const Array short_row = ramp({6}, 0.2);
   f.into(y)(x.transpose(), short_row);
@@ -138,12 +138,12 @@ TEST_CASE("warm_up: afterwards every kernel is optimised, or with Tier::quick as
   CHECK(g.stats().optimised == 0);
   g(ramp({100}, 0.125));
   CHECK(g.explain().find("until it is optimised") != std::string::npos);
-  CHECK_FALSE(g.wait_until_optimized(std::chrono::nanoseconds(0)));  // it has begun now
+  CHECK_FALSE(g.wait_until_optimized(std::chrono::nanoseconds(0)));  // the compile has only begun
   CHECK(g.wait_until_optimized(std::chrono::minutes(5)));
   CHECK(g.stats().optimised == 1);
   CHECK(g.wait_until_optimized(std::chrono::nanoseconds(0)));
   CHECK(op::wait_until_optimized(std::chrono::minutes(5)));
-  // The same without compile threads: who waits compiles.
+  // The same without compile threads: the waiting thread compiles.
   op::set_compile_threads(0);
   const auto h = op::formula("cosh(x)*sinh(x) - x");
   h({{"x", ramp({100}, 0.125)}});
@@ -178,11 +178,11 @@ TEST_CASE("warm_up: from a file that another process wrote") {
   CHECK(g.signatures().size() == 3);
   const op::Stats ready = g.stats();
   CHECK(ready.calls == 0);
-  CHECK(ready.hot_shapes <= 1);  // 0 where the shape's kernels were slower than the generic ones
+  CHECK(ready.hot_shapes <= 1);  // 0 if the shape's kernels were slower than the generic ones
   const auto [x, s] = g(std::vector<Array>{b, b}, a, 1);
   g.into(op::discard, sums)(std::vector<Array>{b}, a, 0);
   CHECK(g.stats().recordings == ready.recordings);
-  // A line that the function does not take any more is left out, and said.
+  // A line that the function no longer accepts is skipped with a warning.
   std::ofstream(file.path, std::ios::app) << "\n# a comment\n{1} f32[5]\nf32[5,9] f32[4]\n";
   int said = 0;
   op::set_log([&](op::LogLevel, std::string_view text) { said += text.find("is left out") != text.npos; });
@@ -217,7 +217,7 @@ TEST_CASE("seal: a call that would compile is an error that names it; all others
   f.seal();
   for (int call = 0; call < 5; ++call) CHECK(same_bits(f(x, x), first));
   CHECK(f.stats().specialized == 0);
-  f(ramp({77}, 0.1), ramp({77}, 0.1));  // a length is no part of a kernel
+  f(ramp({77}, 0.1), ramp({77}, 0.1));  // a kernel does not depend on lengths
   const std::string error = error_of([&] { f(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2)); });
   has(error, "`f32[3,12] f32[3,1]`");
   has(error, "the function is sealed");
@@ -226,7 +226,7 @@ TEST_CASE("seal: a call that would compile is an error that names it; all others
   const auto result = f.try_call(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2));
   CHECK_FALSE(result.has_value());
   has(f.explain(), "nothing is compiled any more");
-  f.reset();  // still sealed, and the kernel is still there
+  f.reset();  // the function stays sealed, and the kernel exists
   CHECK(same_bits(f(x, x), first));
   CHECK_FALSE(error_of([&] { f(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2)); }).empty());
 }
@@ -263,7 +263,7 @@ TEST_CASE("reset: the depth is given back, eviction gives none") {
   use(2, 7);
   CHECK(f.stats().hot_shapes == 3);
   has(f.explain(), "3 shapes have kernels of their own, as many as Specialization::depth allows");
-  use(7, 1200);  // more than the table of plans holds
+  use(7, 1200);  // more than the capacity of the plan table
   CHECK(f.stats().plans == 1024);
   CHECK(f.stats().forgotten > 100);
   use(2, 7);

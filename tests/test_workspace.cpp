@@ -1,5 +1,5 @@
-// Where intermediates lie: no two that live at once share a byte, the block is hardly larger than what is alive at the worst moment, memory
-// is taken over where a kernel's maps allow it and nowhere else; and all of it seen through whole programs, by bits and by `stats`.
+// Memory of intermediates. Values that are live at once share no byte, and the arena is hardly larger than the live memory. Donor buffers
+// are reused only if a kernel's affine maps allow it. Whole programs are checked by bits and `stats`.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -79,26 +79,26 @@ TEST_CASE("workspace: equal sizes need exactly what is alive", "[workspace][rand
 
 TEST_CASE("workspace: memory is taken over, from results and from values that end", "[workspace]") {
   const auto always = [](std::size_t, std::size_t) { return true; };
-  // a chain: each is read by the kernel that writes the next
+  // a chain: each value is read by the kernel that writes the next one
   const std::vector<Intermediate> chain = {{640, 0, 1}, {640, 1, 2}, {640, 2, 3}};
   CHECK(plan_workspace(chain, {}, kNever).bytes == 1280);
   CHECK(plan_workspace(chain, {}, always).bytes == 640);
   // ... in the memory of the result that kernel 3 writes
   const std::vector<Lender> result = {{640, 3}};
   CHECK(plan_workspace(chain, result, always).bytes == 0);
-  const WorkspacePlan apart = plan_workspace(chain, result, kNever);  // the third is alive when the result is written
+  const WorkspacePlan apart = plan_workspace(chain, result, kNever);  // the third value is live when the result is written
   CHECK(apart.places[0].lender == 0);
   CHECK(apart.places[1].lender == runtime::Place::kBlock);
   CHECK(apart.places[2].lender == runtime::Place::kBlock);
   CHECK(plan_workspace(chain, std::vector<Lender>{{639, 3}}, always).bytes == 640);  // too small
   CHECK(plan_workspace(chain, std::vector<Lender>{{640, 1}}, always).bytes == 640);  // written too early for all but the first
-  // only what the callback allows, asked of the right pair
+  // reuse needs the callback's consent, for the right pair
   std::vector<std::pair<std::size_t, std::size_t>> asked;
   plan_workspace(chain, result, [&](std::size_t by, std::size_t old) { return asked.emplace_back(by, old), false; });
   CHECK(std::find(asked.begin(), asked.end(), std::pair<std::size_t, std::size_t>{3, 2}) != asked.end());
   CHECK(std::find(asked.begin(), asked.end(), std::pair<std::size_t, std::size_t>{2, 1}) != asked.end());
   CHECK(std::all_of(asked.begin(), asked.end(), [](const auto& pair) { return pair.first == pair.second + 1; }));
-  // one value is taken over once
+  // each value is reused at most once
   const std::vector<Intermediate> fork = {{640, 0, 1}, {640, 1, 2}, {640, 1, 2}};
   CHECK(plan_workspace(fork, {}, always).bytes == 1280);
 }
@@ -140,14 +140,14 @@ std::int64_t bytes_of(const std::vector<Array>& arrays) {
 TEST_CASE("workspace: whole programs, their temporaries counted and their bits kept", "[workspace]") {
   struct Row {
     const char* formula;
-    std::int64_t temporaries;  // bytes of arrays between kernels, not counting results; x is f32[64, 48]
+    std::int64_t temporaries;  // bytes of arrays between kernels, without results; x is f32[64, 48]
   };
   const Row rows[] = {
       {"x + 1", 0},
-      {"x - sum(x)", 0},  // one kernel: every element of the result needs it, so the rows are run twice
+      {"x - sum(x)", 0},  // one kernel: every element of the result needs the sum, so the rows are run twice
       {"x[:, :24] - sum(x)", 64},
-      {"m = sum(x, axis=1); m[1:] - m[:-1]", 256},                 // larger than the result, which is read through two maps
-      {"t = erf(exp(x)); t + t[::-1] + t[:, ::-1]", 64 * 48 * 4},  // the same, and through three maps
+      {"m = sum(x, axis=1); m[1:] - m[:-1]", 256},                 // larger than the result, which is read through two affine maps
+      {"t = erf(exp(x)); t + t[::-1] + t[:, ::-1]", 64 * 48 * 4},  // also larger, and read through three affine maps
   };
   const Array x = numbers({64, 48}, 5);
   for (const Row& row : rows) {
@@ -173,7 +173,7 @@ TEST_CASE("workspace: a chain of kernels runs in the memory of its result", "[wo
 
 namespace {
 
-// f(x, y) into targets of which the first is x's or y's memory: the same bits as into fresh arrays.
+// Runs f(x, y) into destinations, the first of which is x's or y's memory. Checks that the bits equal those of fresh arrays.
 void check_in_place(const char* formula, std::size_t in_place_of, bool same_argument) {
   INFO(formula);
   const FormulaProgram parsed = parse_formula(formula);
@@ -184,7 +184,7 @@ void check_in_place(const char* formula, std::size_t in_place_of, bool same_argu
     std::copy_n(a.span<const float>().begin(), 100, b.span<float>().begin());
     return b;
   };
-  for (int run = 0; run < 4; ++run) {  // the quick tier, then the other
+  for (int run = 0; run < 4; ++run) {  // the baseline tier, then the optimized one
     Array x = copy(x0), y = same_argument ? x : copy(y0);
     const std::vector<Argument> in = {{&x, {}}, {&y, {}}};
     const std::vector<Array> expected = program.call(in);
@@ -200,6 +200,6 @@ void check_in_place(const char* formula, std::size_t in_place_of, bool same_argu
 
 TEST_CASE("workspace: a target in an argument's place is not written before the argument's last load", "[workspace]") {
   check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 0, false);  // may be in place
-  check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 1, false);  // another's place, loaded later
-  check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 0, true);   // one array as two arguments
+  check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 1, false);  // the other argument's memory, which is loaded later
+  check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 0, true);   // one array as both arguments
 }
