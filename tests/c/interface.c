@@ -1,4 +1,4 @@
-/* Everything of onepass/c.h, from C99. tests/test_c.sh compiles it with -pedantic -Werror and runs it. */
+/* Uses every function of onepass/c.h from C99. tests/test_c.sh compiles it with -pedantic -Werror and runs it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "onepass/c.h"
 
-/* The struct of DLPack 1.0, as its header has it. */
+/* The struct of DLPack 1.0, as in its header. */
 typedef struct DLManagedTensorVersioned {
   struct { uint32_t major, minor; } version;
   void* manager_ctx;
@@ -108,7 +108,7 @@ static void formulas(void) {
 
   stats.bytes = sizeof stats;
   CHECK(onepass_formula_stats(f, &stats) == ONEPASS_OK && stats.calls == 2 && stats.fallbacks == 0 && stats.bytes_written > 0);
-  stats.bytes = offsetof(onepass_stats, recordings); /* an older program's struct */
+  stats.bytes = offsetof(onepass_stats, recordings); /* struct of an older program */
   stats.recordings = -7;
   CHECK(onepass_formula_stats(f, &stats) == ONEPASS_OK && stats.calls == 2 && stats.recordings == -7);
   stats.bytes = 0;

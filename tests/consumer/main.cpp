@@ -1,4 +1,4 @@
-// A user's program on the installed headers and library: records, compiles, runs, differentiates, and catches an error by its kind.
+// A user's program for the installed headers and library: records, compiles, runs, differentiates, and catches an error by its type.
 #include <onepass/onepass.h>
 
 #include <cstdio>

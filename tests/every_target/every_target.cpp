@@ -1,5 +1,5 @@
-// The code generator with a target beside this machine's: what it emits for AArch64 can be looked at anywhere. The module that is installed
-// knows one processor.
+// Adds the AArch64 target to the code generator, so that its AArch64 code can be checked on any machine. The installed module has only the
+// target of its machine.
 #include <llvm/Support/TargetSelect.h>
 
 #include "onepass/export.h"

@@ -1,9 +1,17 @@
-// A driver and a compiler that are none, under the names of NVIDIA's: device memory is the host's, NVRTC is the C++ compiler, and kernels run on
-// the machine of cuda_machine.h. What is put on a stream is done as late as possible: when somebody waits for it, and only what has to be done
-// then; so work that does not wait for what it needs meets memory as it was before. Calls can be made to fail: the n-th from now, with any of the driver's numbers, once or for good.
-// Tests open it in place of libcuda and of libnvrtc. The environment says what they are: FAKE_CUDA_DEVICES how many devices (1),
-// FAKE_CUDA_CAPABILITY of what compute capability (80), FAKE_CUDA_VERSION for which CUDA the driver is (12080), FAKE_CUDA_START what it says when it
-// is started (0: it works), FAKE_CUDA_SHARED how much shared memory a block may have by asking (163 KiB); FAKE_NVRTC_VERSION which NVRTC (12080), FAKE_NVRTC_KNOWS the one compute capability that it makes code for (80).
+// Fake CUDA driver and compiler with NVIDIA's function names. Device memory is host memory, NVRTC is the C++ compiler, and kernels run on
+// the machine of cuda_machine.h. Tests open this library instead of libcuda and libnvrtc.
+//
+// Work on a stream runs as late as possible: only when a caller waits for it, and only the work that the wait requires. So work without the
+// necessary waits reads old memory. Tests can make calls fail: the n-th from now, with any driver error, once or for good.
+//
+// Environment variables, with their defaults:
+// FAKE_CUDA_DEVICES: number of devices (1)
+// FAKE_CUDA_CAPABILITY: their compute capability (80)
+// FAKE_CUDA_VERSION: the driver's CUDA version (12080)
+// FAKE_CUDA_START: result of cuInit (0: success)
+// FAKE_CUDA_SHARED: most shared memory that a block may request (163 KiB)
+// FAKE_NVRTC_VERSION: version of NVRTC (12080)
+// FAKE_NVRTC_KNOWS: the only compute capability that NVRTC compiles for (80)
 #include <dlfcn.h>
 #include <elf.h>
 
@@ -28,7 +36,7 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// An allocator of its own, so that tests which count allocations count the library's. Not under the sanitizers, which want to see them.
+// Separate allocator, so that tests count only the library's allocations. Sanitizers need to see the allocations, so it is disabled there.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 void* operator new(std::size_t bytes) {
   if (void* const memory = std::malloc(bytes ? bytes : 1)) return memory;
@@ -50,8 +58,8 @@ struct Block {
   std::size_t bytes;
   int device;
 };
-std::map<std::uintptr_t, Block> memory;  // what cuMemAlloc gave
-// Never destroyed: what a call that was made to fail has not freed stays the driver's, and is no leak of the library's.
+std::map<std::uintptr_t, Block> memory;  // blocks of cuMemAlloc
+// Never destroyed: memory that a failed call has not freed still belongs to the driver, and is not a leak of the library.
 std::map<std::uintptr_t, std::size_t>& pinned = *new std::map<std::uintptr_t, std::size_t>;
 std::set<void*>& live = *new std::set<void*>;  // events, graphs
 constexpr int kMostDevices = 4;
@@ -65,14 +73,14 @@ int elapsed_asked = 0;
 
 using Work = std::function<void()>;
 struct Stream {
-  int device = -1;  // of any: CUDA's default stream, which is one for all here
+  int device = -1;  // -1: CUDA's default stream, shared by all devices here
   std::int64_t begun = 0, done = 0;
   std::deque<Work> waiting;
   bool capturing = false;
   std::vector<Work> captured;
 };
 std::map<void*, Stream> streams;  // by handle
-// CUDA's default stream has two handles that say so.
+// Maps the two handles of CUDA's default stream to one.
 void* named(void* handle) { return handle == reinterpret_cast<void*>(1) ? nullptr : handle; }
 void until(Stream& s, std::int64_t n) {
   while (s.done < n && !s.waiting.empty()) {
@@ -109,9 +117,9 @@ int capability() { return said("FAKE_CUDA_CAPABILITY", 80); }
 int driver_version() { return said("FAKE_CUDA_VERSION", 12080); }
 int nvrtc_version() { return said("FAKE_NVRTC_VERSION", 12080); }
 int known_capability() { return said("FAKE_NVRTC_KNOWS", 80); }
-const std::string kPtx = "// text that the driver compiles\n";  // then what stands for it
+const std::string kPtx = "// text that the driver compiles\n";  // followed by the placeholder for code
 
-// What every function of the driver begins with.
+// Prologue of every driver function.
 #define CALL()                                            \
   const std::lock_guard lock(mutex);                      \
   ++calls;                                                \
@@ -120,22 +128,22 @@ const std::string kPtx = "// text that the driver compiles\n";  // then what sta
     return fail_code;                                     \
   }
 
-constexpr unsigned kShared = 48 << 10;  // of a block without asking, what its text declares included
+constexpr unsigned kShared = 48 << 10;  // limit of a block without a request, including its text's declarations
 unsigned most_shared_of_block() { return static_cast<unsigned>(said("FAKE_CUDA_SHARED", 163 << 10)); }
 struct Function {
   void (*kernel)(const std::int64_t*);
   bool far;
   std::size_t words;
   unsigned declared = 0;     // bytes of shared memory in the text
-  unsigned most_shared = 0;  // that a launch may ask for beside them
+  unsigned most_shared = 0;  // that a launch may request in addition
 };
-unsigned most_asked_for = 0;  // shared memory of a launch, declared and asked for
+unsigned most_asked_for = 0;  // declared and requested shared memory of a launch
 struct Module {
   std::string image;
   void* library;
   void (*launch)(void (*)(const std::int64_t*), const std::int64_t*, unsigned, unsigned, bool, unsigned);
   std::map<std::string, Function> functions;
-  std::int64_t pending = 0;  // launches that have not run, but those of graphs
+  std::int64_t pending = 0;  // launches that have not run, except those of graphs
 };
 std::map<Function*, Module*> modules;
 
@@ -145,7 +153,7 @@ bool inside(std::uintptr_t at, std::size_t bytes) {
   --it;
   return at + bytes <= it->first + it->second.bytes;
 }
-// The memory is that of the thread's device.
+// True if the memory belongs to the thread's device.
 bool mine(std::uintptr_t at, std::size_t bytes) {
   return !current.empty() && inside(at, bytes) && std::prev(memory.upper_bound(at))->second.device == current.back();
 }
@@ -154,7 +162,7 @@ bool is_pinned(std::uintptr_t at) {
   return it != pinned.begin() && at < std::prev(it)->first + std::prev(it)->second;
 }
 
-// What the compiler reports of a kernel's `__shared__` variables: they are static variables of the function, in the library's table of symbols.
+// Returns the size of a kernel's `__shared__` variables, as the compiler reports it. Here they are static variables in the symbol table.
 unsigned declared_bytes(const std::string& image, const std::string& kernel) {
   Elf64_Ehdr header;
   std::memcpy(&header, image.data(), sizeof header);
@@ -182,7 +190,7 @@ std::string temporary_folder() {
 
 }  // namespace
 
-// ---- what tests say
+// ---- functions for tests
 EXPORT void fake_cuda_fail(std::int64_t in, int code, bool always) { fail_in = in, fail_code = code, for_good = always; }
 EXPORT bool fake_cuda_failed() { return fail_in == -1; }
 EXPORT std::int64_t fake_cuda_calls() { return calls; }  // of the driver, by all threads
@@ -198,26 +206,26 @@ EXPORT std::int64_t fake_cuda_pinned() {
 EXPORT int fake_cuda_entered() { return entered; }
 EXPORT std::int64_t fake_cuda_launched() { return launched; }                            // kernels that ran
 EXPORT std::int64_t fake_cuda_graphs() { return graphs; }                                // launches of graphs
-EXPORT std::int64_t fake_cuda_compiled() { return compiled; }                            // programs, by what stands for NVRTC
-EXPORT std::int64_t fake_cuda_live() { return static_cast<std::int64_t>(live.size()); }  // events and graphs that were not given back
-// What is said of the time between two events: in turn the one and the other.
+EXPORT std::int64_t fake_cuda_compiled() { return compiled; }                            // programs, by the fake NVRTC
+EXPORT std::int64_t fake_cuda_live() { return static_cast<std::int64_t>(live.size()); }  // events and graphs that were not destroyed
+// Sets the times between two events; the results alternate.
 EXPORT void fake_cuda_elapsed(float first, float second) { elapsed[0] = first, elapsed[1] = second, elapsed_asked = 0; }
-EXPORT std::int64_t fake_cuda_waiting() {  // what is put on streams and not done
+EXPORT std::int64_t fake_cuda_waiting() {  // work on streams that has not run
   const std::lock_guard lock(mutex);
   std::int64_t n = 0;
   for (const auto& [handle, s] : streams) n += s.begun - s.done;
   return n;
 }
 EXPORT std::int64_t fake_cuda_loaded() { return loaded; }              // modules
-EXPORT std::int64_t fake_cuda_unloaded_early() { return early; }       // though kernels of theirs had not run
+EXPORT std::int64_t fake_cuda_unloaded_early() { return early; }       // modules with kernels that had not run
 EXPORT std::int64_t fake_cuda_synchronized() { return synchronized; }  // waits for a whole context
 EXPORT std::int64_t fake_cuda_allocated() { return allocated; }        // calls of cuMemAlloc and cuMemFree
-EXPORT std::int64_t fake_cuda_peers() { return peers; }                // devices that may reach another's memory
+EXPORT std::int64_t fake_cuda_peers() { return peers; }                // devices that may access another's memory
 EXPORT std::int64_t fake_cuda_most_shared() { return most_asked_for; }
 EXPORT void fake_cuda_limit(std::int64_t bytes) { limit = bytes; }
 
 // ---- the driver
-constexpr int kStub = 34;  // what every function of the toolkit's library to link with says
+constexpr int kStub = 34;  // result of every function of the toolkit's stub library
 EXPORT int cuInit(unsigned) { return device_count() == 0 ? 100 : said("FAKE_CUDA_START", 0); }
 EXPORT int cuDriverGetVersion(int* version) {
   if (said("FAKE_CUDA_START", 0) == kStub) return kStub;
@@ -277,7 +285,7 @@ EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
   ++retained;
   return 0;
 }
-EXPORT int cuDevicePrimaryCtxRelease_v2(int) {  // never fails, as what follows a failure
+EXPORT int cuDevicePrimaryCtxRelease_v2(int) {  // never fails, since it is part of error handling
   const std::lock_guard lock(mutex);
   --retained;
   return 0;
@@ -290,7 +298,7 @@ EXPORT int cuCtxPushCurrent_v2(void* context) {
   ++entered;
   return 0;
 }
-EXPORT int cuCtxPopCurrent_v2(void** context) {  // never fails: there would be nothing to do about it
+EXPORT int cuCtxPopCurrent_v2(void** context) {  // never fails, since callers could not handle it
   const std::lock_guard lock(mutex);
   ++calls;
   if (current.empty()) return 201;
@@ -324,7 +332,7 @@ EXPORT int cuStreamCreate(void** stream, unsigned) {
   streams[*stream].device = current.back();
   return 0;
 }
-EXPORT int cuStreamDestroy_v2(void* stream) {  // never fails, as what follows a failure
+EXPORT int cuStreamDestroy_v2(void* stream) {  // never fails, since it is part of error handling
   const std::lock_guard lock(mutex);
   all();
   streams.erase(stream);
@@ -375,7 +383,7 @@ EXPORT int cuEventRecord(void* event, void* stream) {
   stream = named(stream);
   if (stream && !streams.contains(stream)) return 400;
   Event& e = *static_cast<Event*>(event);
-  if (stream && streams[stream].device != e.device) return 400;  // an event is recorded on streams of its own device
+  if (stream && streams[stream].device != e.device) return 400;  // an event must be recorded on a stream of its device
   if (streams[stream].capturing) return 900;
   e.stream = stream, e.at = streams[stream].begun;
   return 0;
@@ -415,7 +423,7 @@ EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   return 0;
 }
 EXPORT int cuMemFree_v2(unsigned long long address) {
-  all();  // as the driver does; also where the call is to fail, since memory is freed by those who can do nothing about it
+  all();  // like the driver; even if the call fails, since callers that free memory cannot handle errors
   CALL();
   ++allocated;
   const auto it = memory.find(address);
@@ -526,9 +534,9 @@ EXPORT int cuModuleLoadData(void** out, const void* image) {
   std::memcpy(&header, image, sizeof header);
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return 209;
   const int version = static_cast<int>(header.e_flags / 1000), made_for = static_cast<int>(header.e_flags % 1000);
-  if (version / 1000 > driver_version() / 1000) return is_text ? 222 : 200;  // no driver knows what comes after it
+  if (version / 1000 > driver_version() / 1000) return is_text ? 222 : 200;  // a driver rejects later versions
   if (is_text ? made_for > capability() : made_for != capability()) return 209;
-  const std::size_t bytes = header.e_shoff + std::size_t{header.e_shnum} * header.e_shentsize;  // sections' headers stand last
+  const std::size_t bytes = header.e_shoff + std::size_t{header.e_shnum} * header.e_shentsize;  // the section headers are last
   const std::string folder = temporary_folder(), file = folder + "/module.so";
   std::ofstream(file, std::ios::binary).write(static_cast<const char*>(image), static_cast<std::streamsize>(bytes));
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -643,12 +651,12 @@ EXPORT int nvrtcCompileProgram(void* handle, int count, const char* const* optio
   const auto has = [&](const std::string& option) { return std::find(options, options + count, option) != options + count; };
   program->as_text = has("--gpu-architecture=compute_" + known);
   if (!program->as_text && !has("--gpu-architecture=sm_" + known)) return 5;
-  if (!has("--fmad=false")) return 5;  // without it results are others
+  if (!has("--fmad=false")) return 5;  // without this option results differ
   const CompiledText text(program->text);
   program->log = text.log();
   if (!text.is_compiled()) return 6;
   program->object = CompiledText::bytes_of(text.path());
-  const auto flags = static_cast<Elf64_Word>(nvrtc_version() * 1000 + known_capability());  // which the host's loader does not look at
+  const auto flags = static_cast<Elf64_Word>(nvrtc_version() * 1000 + known_capability());  // ignored by the host's loader
   std::memcpy(program->object.data() + offsetof(Elf64_Ehdr, e_flags), &flags, sizeof flags);
   return 0;
 }

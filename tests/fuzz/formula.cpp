@@ -1,6 +1,8 @@
-// Random bytes, random words and damaged programs through the parser: it either returns a program that prints and parses back to itself,
-// or throws a FormulaError in its form. Runs 5 seconds, with sanitizers 20; ONEPASS_TEST_SECONDS=n runs n. ONEPASS_TEST_FULL=1: until a million
-// strings of random bytes and as many of the others were read, new ones in each run; ONEPASS_TEST_SEED=n: those of that run.
+// Random bytes, random words and damaged programs through the parser. It returns a program that prints and parses back to itself, or throws
+// a well-formed FormulaError.
+//
+// Runs 5 seconds, 20 with sanitizers, or ONEPASS_TEST_SECONDS. ONEPASS_TEST_FULL=1: runs until it has parsed a million strings of random
+// bytes and as many others, with another seed in each run. ONEPASS_TEST_SEED=n repeats the run with that seed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -137,7 +139,7 @@ std::string draw(Random& random) {
   }
 }
 
-// What is wrong with the parser's answer to `text`, or nothing. Counts the programs that parse.
+// Returns an error of the parser's answer to `text`, or an empty string. Counts the programs that parse.
 std::string judge(const std::string& text, const Limits& limits, std::size_t& parsed) {
   try {
     const language::Program program = language::parse(text, "f", limits);

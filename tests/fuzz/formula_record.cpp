@@ -1,6 +1,8 @@
-// Random and damaged programs through parser and recorder with inputs of random types and shapes: a valid graph or a FormulaError, never a
-// crash, an InternalError or a graph that the verifier rejects. Runs 5 seconds; ONEPASS_TEST_SECONDS=n runs n. The texts are the same in
-// each run but with ONEPASS_TEST_FULL=1; ONEPASS_TEST_SEED=n gives those of that run.
+// Random and damaged programs through parser and recorder, with inputs of random types and shapes. The result must be a valid graph or a
+// FormulaError: never a crash, an InternalError or a graph that the verifier rejects.
+//
+// Runs 5 seconds, or ONEPASS_TEST_SECONDS. The texts are the same in each run, except with ONEPASS_TEST_FULL=1. ONEPASS_TEST_SEED=n repeats
+// the run with that seed.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +22,7 @@ using Random = std::mt19937_64;
 std::size_t below(Random& random, std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); }
 template <std::size_t n> std::string_view pick(Random& random, const std::string_view (&choices)[n]) { return choices[below(random, n)]; }
 
-constexpr std::string_view kLeaves[] = {  // the first seven more often
+constexpr std::string_view kLeaves[] = {  // the first seven are more frequent
 
     "x",   "y",    "w",   "k",          "x",       "y",      "1",  "2",     "0",  "-1",      "0.5",   "true", "9223372036854775807",
     "inf", "none", "f32", "x.shape[0]", "size(x)", "[2, 3]", "[]", "\"s\"", "pi", "x.shape", "1e300", "nan"};

@@ -1,16 +1,18 @@
-// Random programs in the formula language, in every mode against mode reference: the same bits, or the same error. A NaN's sign and payload
-// are outside the promise; nothing is logged. Several calls each, so that the first tier, the optimised one and specialised kernels all
-// answer, into fresh results and into ones that were filled with 0xA5 before; one program in four is called with other lengths too. A
-// failure prints the seed, the program and what it shrinks to.
+// Random programs in the formula language, in every mode, compared with mode reference: equal bits, or the same error. A NaN's sign and
+// payload are not part of the bitwise guarantee. Nothing may be logged.
+//
+// Each program is called several times, so that the first tier, the optimized tier and specialized kernels run. Results are fresh, or were
+// filled with 0xA5. One program in four is also called with other lengths. A failure prints the seed, the program and its shrunk form.
 //
 //   fuzz_programs [--seed S] [--first N] [--count N] [--program N] [--jobs N] [--seconds N] [--shrink N] [--failures N] [--out FILE]
 //                 [--list] [FORMULA a=f32[4, 8] …]
 //
-// --program N: that program alone. --jobs N: so many processes. --seconds N: draws until then. --shrink N: of so many failures (20).
-// --failures N: ends after so many (100). --out FILE: a line for each failure. --list: prints the programs, runs nothing.
-// FORMULA: that one, with inputs of these types that are drawn by the seed; an input of indices below n is `a=i64[3]<n`.
-// In a test 800 programs with seed 1, with sanitizers 100; ONEPASS_TEST_FULL=1: 30 minutes, another seed in each run;
-// ONEPASS_TEST_SEED=n, ONEPASS_TEST_ROUNDS=n: those of that run, so many.
+// --program N: only that program. --jobs N: number of processes. --seconds N: draws programs for this time. --shrink N: number of failures
+// to shrink (20). --failures N: stops after N failures (100). --out FILE: appends a line for each failure. --list: prints the programs
+// without running them. FORMULA: only this one, with inputs of these types, drawn by the seed; indices below n are `a=i64[3]<n`.
+//
+// As a test: 800 programs with seed 1, or 100 with sanitizers. ONEPASS_TEST_FULL=1: 30 minutes, with another seed in each run.
+// ONEPASS_TEST_SEED=n and ONEPASS_TEST_ROUNDS=n: the programs of that run, and their number.
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -54,7 +56,7 @@ using test::RandomProgram;
 
 namespace {
 
-constexpr double kHangSeconds = test::kIsSanitized ? 400 : 60;  // without an answer: then the program hangs
+constexpr double kHangSeconds = test::kIsSanitized ? 400 : 60;  // without an answer for this long, the program hangs
 
 // ------------------------------------------------------------------------------------------------ one program
 
@@ -102,7 +104,7 @@ std::string first_difference(const Array& a, const Array& b) {
   return count > 1 ? fmt::format("{}, and {} more", first, count - 1) : first;
 }
 
-// A formula and the arrays that it is called with, in the order of its inputs.
+// A formula and its arguments, in the order of its inputs.
 struct Case {
   std::string text;
   std::vector<Array> inputs;
@@ -124,14 +126,14 @@ Case case_of(const RandomProgram& program) {
 
 class Runs {
  public:
-  /// The same formula for one case or several. One variant in 16 goes on until optimised and specialised code has answered: that is what
-  /// takes the time.
+  /// Prepares a formula for one or several cases. One variant in 16 runs until optimized and specialized code has run; these take most of
+  /// the time.
   Runs(std::vector<Case> cases, std::uint64_t variant)
       : formula_(runtime::parse_formula(cases.at(0).text)), variant_(variant), is_deep_(variant / 2 % 16 == 0), cases_(std::move(cases)) {
     for (const Case& c : cases_) expected_.push_back(answer({.mode = Mode::reference}, c));
   }
 
-  /// What differs in these modes, a line for each, or nothing.
+  /// Returns a line for each difference in these modes; empty if there is none.
   std::string differences(unsigned modes) {
     std::string all;
     const auto check = [&](std::string_view mode, const Options& options, int calls) {
@@ -139,11 +141,11 @@ class Runs {
       const std::string what = run(options, calls);
       if (!what.empty()) all += fmt::format("{}{}: {}", all.empty() ? "" : "\n", mode, what);
     };
-    // Tiers in turn: most programs run in tiles where they can, which compiles nothing, others in what the compiler makes of them.
+    // Tiers vary: most programs use the tiled interpreter where possible, which compiles nothing; the others use compiled code.
     using runtime::TierChoice;
     static constexpr std::optional<TierChoice> tiers[] = {{}, {}, TierChoice::Quick, {}, {}, TierChoice::Quick, {}, TierChoice::Optimised};
     const std::optional<TierChoice> tier = is_deep_ ? std::nullopt : tiers[variant_ / 32 % 8];
-    set_compile_threads(is_deep_ ? 1 : 0);  // nothing is optimised in the background then
+    set_compile_threads(is_deep_ ? 1 : 0);  // without threads nothing is optimized in the background
     Options options;
     options.check_recording = false;
     options.mode = Mode::unfused;
@@ -168,7 +170,7 @@ class Runs {
 
  private:
   std::unique_ptr<runtime::Program> compile(Options options) const {
-    options.check_recording = false;  // a build without NDEBUG says in the log that it is on; a formula always records the same
+    options.check_recording = false;  // debug builds log that it is on, and a formula always records the same
     return std::make_unique<runtime::Program>(formula_.record, formula_.inputs, options);
   }
   static std::vector<runtime::Argument> arguments(const Case& c) {
@@ -187,12 +189,12 @@ class Runs {
     return out;
   }
 
-  // Calls, of several the first with fresh results, the others into poisoned ones; from the third on the optimised code answers.
+  // Runs several calls: the first with fresh results, the others with poisoned ones. From the third call on, optimized code runs.
   std::string run(const Options& options, int calls) const {
     std::unique_ptr<runtime::Program> program = compile(options);
     for (int call = 0; call < calls; ++call) {
       if (call >= 2) {
-        runtime::background::hurry();  // else they get what other processes leave
+        runtime::background::hurry();  // otherwise the compile waits for idle processors
         runtime::wait_for_optimised();
       }
       for (std::size_t set = 0; set < cases_.size(); ++set) {
@@ -234,11 +236,11 @@ class Runs {
   std::vector<Answer> expected_;
 };
 
-std::string warnings;  // what was logged while a program ran: that a plan was refused, say. Guarded by the lock.
+std::string warnings;  // logged while a program ran, such as rejected plans; guarded by the lock
 std::mutex warnings_lock;
 
 constexpr unsigned kAllModes = 0xff;
-// Of those that a failure names the one that is tried while it shrinks.
+// Returns the mode to use while shrinking, from the modes that a failure names.
 unsigned first_mode(const std::string& what) {
   if (what.starts_with("unfused")) return 1u << static_cast<int>(Mode::unfused);
   if (what.starts_with("adaptive")) return 1u << static_cast<int>(Mode::adaptive);
@@ -265,8 +267,8 @@ std::string judge(const RandomProgram& program, std::uint64_t variant, unsigned 
 
 // ------------------------------------------------------------------------------------------------ processes
 
-// Seconds in which this process ran: asked every half second, so that a longer time between two questions is one in which it was stopped, and
-// its programs with it.
+// Returns the seconds for which this process ran. It is called every half second, so a longer interval means that the process and its
+// programs were stopped.
 double seconds_now() {
   using Clock = std::chrono::steady_clock;
   static Clock::time_point last = Clock::now();
@@ -282,7 +284,7 @@ double processor_seconds() {
   return static_cast<double>(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + static_cast<double>(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
 }
 
-// A child's way to say something: length and text. The parent has no threads, so that it may fork.
+// Child process that sends messages, each a length and a text. The parent has no threads, so it may fork.
 struct Child {
   pid_t id = -1;
   int from = -1;
@@ -313,7 +315,7 @@ Child start(const std::function<void(int to)>& body) {
   close(ends[1]);
   return {id, ends[0], {}};
 }
-// What came until `until` (of steady_clock); false when the child said its last.
+// Receives messages until time `until` (of steady_clock). Returns false after the child's last message.
 bool receive(Child& child, double until, std::vector<std::string>& messages) {
   for (;;) {
     while (child.pending.size() >= 4) {
@@ -334,7 +336,7 @@ bool receive(Child& child, double until, std::vector<std::string>& messages) {
     child.pending.append(buffer, static_cast<std::size_t>(n));
   }
 }
-std::string end(Child& child) {  // how it ended, where that was no good end
+std::string end(Child& child) {  // returns a description of an abnormal end
   int status = 0;
   waitpid(child.id, &status, 0);
   close(child.from);
@@ -343,7 +345,7 @@ std::string end(Child& child) {  // how it ended, where that was no good end
   return {};
 }
 
-// One program in a process of its own.
+// Checks one program in a separate process.
 std::string judge_apart(const RandomProgram& program, std::uint64_t variant, unsigned modes = kAllModes) {
   Child child = start([&](int to) { write_all(to, judge(program, variant, modes)); });
   std::vector<std::string> messages;
@@ -373,7 +375,7 @@ struct Totals {
   std::vector<Failure> failures;
 };
 
-// So many programs from one process, then a new one: what a program may leave behind ends with it.
+// Programs of one process. Then a new process starts, so that leftovers of programs do not accumulate.
 constexpr std::uint64_t kBlock = 500;
 
 void report(const Settings& s, const Failure& failure, int& shrinks) {
@@ -386,7 +388,7 @@ void report(const Settings& s, const Failure& failure, int& shrinks) {
     if (again.empty()) {
       text += "  It passes by itself: it fails after the programs before it.\n";
     } else {
-      // Programs that take long or die are asked less often.
+      // Slow or crashing programs get fewer attempts.
       const RandomProgram small = test::shrink(
           program, [&](const RandomProgram& p) { return !judge_apart(p, failure.number, first_mode(again)).empty(); },
           again.starts_with("hangs") ? 10 : 400);
@@ -408,7 +410,7 @@ int run(const Settings& s) {
   Totals totals;
   struct Job {
     Child child;
-    std::uint64_t next = 0, last = 0;  // the program that it is at, one behind its last
+    std::uint64_t next = 0, last = 0;  // the current program, one past its last
     double since = 0;
     bool runs = false;
   };
@@ -471,7 +473,7 @@ int run(const Settings& s) {
           ++job.next;
         }
       }
-      if (job.next < job.last && static_cast<int>(totals.failures.size()) < s.failures) start_job(job);  // what it left
+      if (job.next < job.last && static_cast<int>(totals.failures.size()) < s.failures) start_job(job);  // the remaining programs
     }
   }
   std::printf(
@@ -483,7 +485,7 @@ int run(const Settings& s) {
   return totals.failures.empty() ? 0 : 1;
 }
 
-// `a=f32[4, 8]`, `k=i64[]<3`
+// Parses an input such as `a=f32[4, 8]` or `k=i64[]<3`.
 bool add_input(std::string_view text, std::uint64_t seed, std::vector<std::string>& names, std::vector<test::ProgramInput>& inputs) {
   const std::size_t equals = text.find('='), open = text.find('['), close = text.find(']');
   if (equals == text.npos || open == text.npos || close == text.npos) return false;

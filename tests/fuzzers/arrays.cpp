@@ -1,5 +1,5 @@
-// libFuzzer: bytes as a file of arrays: .npy, .npz or .png, by their beginning. They are refused with an IoError or a MemoryError, or the elements can
-// be read, and an array that is written as .npy is the same array again.
+// libFuzzer: bytes as a file of arrays: .npy, .npz or .png, by their first bytes. The reader throws an IoError or a MemoryError, or the
+// elements can be read. An array written as .npy is read back unchanged.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ using namespace onepass;
 
 namespace {
 
-// Exactly as many bytes as there are, at a multiple of 64: the sanitizer sees a read behind them.
+// Returns memory of exactly this size, aligned to 64 bytes, so that the sanitizer finds reads past its end.
 std::pair<std::span<std::byte>, std::shared_ptr<void>> memory_of(const void* data, std::size_t size) {
   void* memory = nullptr;
   if (posix_memalign(&memory, 64, std::max<std::size_t>(size, 1)) != 0) std::abort();
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         check(runtime::array_of_npy(members[k].name, unpacked, kept));
       }
     } else if (text.starts_with("\x89PNG")) {
-      if (size > 24 && data[16] == 0 && data[17] == 0 && data[20] == 0 && data[21] == 0)  // not of gigabytes, which take their time
+      if (size > 24 && data[16] == 0 && data[17] == 0 && data[20] == 0 && data[21] == 0)  // skips images of gigabytes, which take too long
         check(command::png_read("input", bytes));
     } else {
       check(runtime::array_of_npy("input", bytes, owner));

@@ -1,6 +1,6 @@
-// libFuzzer: calls of the C interface, drawn by the input's bytes: arrays, options and formulas are made, used, given to each other in any order, and
-// released. Each call gives a status; where it is not ONEPASS_OK there is a text and nothing was made. Every handle is released in the end, and the
-// sanitizer finds what is not.
+// libFuzzer: calls of the C interface, drawn by the input's bytes. Arrays, options and formulas are created, used, combined in any order,
+// and released. Each call returns a status. On failure there is an error text and no object. Every handle is released at the end, and the
+// sanitizer finds leaks.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -67,7 +67,7 @@ class Calls {
     for (int i = 0; i < 4; ++i) shape_[i] = input_.below(16) == 0 ? input_.number<std::int64_t>() : input_.below(6);
     return input_.below(20) == 0 ? static_cast<int>(input_.byte()) - 8 : rank;
   }
-  std::int64_t reach(int rank) const {  // the elements that a row-major array of the shape has; above the wrapped ones: too many
+  std::int64_t reach(int rank) const {  // returns the elements of a row-major array of the shape, or more than any wrapped array has
     std::int64_t count = 1;
     for (int i = 0; i < rank; ++i) {
       if (shape_[i] < 0 || shape_[i] > 256) return 257;
@@ -78,7 +78,7 @@ class Calls {
   onepass_dtype dtype() {
     return static_cast<onepass_dtype>(input_.below(12) == 0 ? static_cast<int>(input_.byte()) - 8 : input_.below(13));
   }
-  // What a call that makes something gave.
+  // Checks and stores the result of a call that creates an object.
   template <class T> void made(onepass_status status, T* result, T*& place, void (*release)(T*)) {
     check((status == ONEPASS_OK) == (result != nullptr));
     if (status != ONEPASS_OK) return check(*onepass_last_error() != 0);
@@ -110,7 +110,7 @@ class Calls {
       case 0: {
         const int rank = shape();
         onepass_array* a = nullptr;
-        if (rank > 4) return;  // there are no more lengths
+        if (rank > 4) return;  // only four extents exist
         const onepass_status status = onepass_array_empty(dtype(), rank, shape_, &a);
         if (a && onepass_array_size(a) <= 1 << 16) std::memset(onepass_array_mutable_data(a), 0, bytes(a));
         made(status, a, one(arrays_), onepass_array_release);
@@ -164,7 +164,7 @@ class Calls {
       case 6: {
         const std::string name = input_.below(8) ? kOptions[input_.below(std::size(kOptions))] : input_.text(12);
         const std::string value = input_.below(8) ? kValues[input_.below(std::size(kValues))] : input_.text(12);
-        // What bounds the cost of a formula stays.
+        // Keeps the settings that bound the cost of a formula.
         if (name == "work" || name == "array_bytes" || name == "threads") return;
         const onepass_status status = onepass_options_set(one(options_), name.c_str(), value.c_str());
         check(status == ONEPASS_OK || *onepass_last_error() != 0);

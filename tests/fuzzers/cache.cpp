@@ -1,6 +1,7 @@
-// libFuzzer: entries of the cache on disk and archives of them, torn and altered. An entry comes back whole or not at all, also one whose checksum is
-// right and whose content is not; nothing crashes, and a damaged one is removed. Code is loaded but not run: an entry with a right checksum is
-// trusted (docs/security.md).
+// libFuzzer: truncated and altered entries of the disk cache, and archives of them. An entry is found unchanged or not at all. Entries with
+// a valid checksum and damaged contents must not crash; damaged entries are removed.
+//
+// Code is loaded but not run, since entries with a valid checksum are trusted (docs/security.md).
 #include <unistd.h>
 
 #include <cstddef>
@@ -45,7 +46,7 @@ std::string contents(const fs::path& path) {
 }
 void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes; }
 
-// Of an entry: 64 bytes of header, the last 8 of them the checksum of everything else (runtime/disk_cache.cpp).
+// An entry has a header of 64 bytes. The last 8 of them are the checksum of all other bytes (runtime/disk_cache.cpp).
 constexpr std::size_t kHeader = 64;
 void set_checksum(std::string& entry) {
   if (entry.size() < kHeader) return;
@@ -56,7 +57,7 @@ void set_checksum(std::string& entry) {
 }
 
 void load(const std::string& object) {
-  const auto exact = std::make_unique<char[]>(object.size());  // the sanitizer sees a read behind it
+  const auto exact = std::make_unique<char[]>(object.size());  // exact size, so that the sanitizer finds reads past the end
   std::memcpy(exact.get(), object.data(), object.size());
   try {
     compiler::KernelObject::load({exact.get(), object.size()});
@@ -78,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   {
     std::string again = entry;
     set_checksum(again);
-    if (again != entry) std::abort();  // the entry's form has changed, and what is written here with it
+    if (again != entry) std::abort();  // the format of entries has changed: update this file
   }
   test::InputBytes input(data, size);
   const std::uint32_t kind = input.below(4);
@@ -125,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     load(found->object);
   } else {
     if (is_whole) std::abort();
-    if (fs::exists(place)) std::abort();  // what is damaged is removed
+    if (fs::exists(place)) std::abort();  // damaged entries must be removed
   }
   return 0;
 }

@@ -1,4 +1,4 @@
-// libFuzzer: bytes as a formula. They are refused with a FormulaError, or the program prints and parses back to itself.
+// libFuzzer: bytes as a formula. The parser throws a FormulaError, or the program prints and parses back to itself.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-// libFuzzer: bytes as a printed graph. They are refused with a ValueError, or the graph is valid, and prints and parses back to itself.
+// libFuzzer: bytes as a printed graph. The parser throws a ValueError, or the graph is valid, and prints and parses back to itself.
 #include <cstddef>
 #include <cstdint>
 #include <string>

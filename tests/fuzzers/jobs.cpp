@@ -1,5 +1,5 @@
-// libFuzzer: bytes as a line of a batch of jobs, or as a dump that `onepass run` reads. They are refused with an Error, or they are a program; the
-// program of a job is a formula, which is parsed, that of a dump a graph, which is verified.
+// libFuzzer: bytes as a line of a batch of jobs, or as a dump that `onepass run` reads. The reader throws an Error or returns a program. A
+// job's program is a formula, which is parsed. A dump's program is a graph, which is verified.
 #include <unistd.h>
 
 #include <cstddef>

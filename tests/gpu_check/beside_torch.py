@@ -1,4 +1,4 @@
-"""What torch makes of a program of gpu_check: are its results near ours, and what does it take, eager and compiled? Prints one line of JSON.
+"""Compares a program of gpu_check with torch: differences of results, and times, eager and compiled. Prints one line of JSON.
 
     beside_torch.py --list
     beside_torch.py NAME [--device cpu] [--seconds S]
@@ -10,11 +10,11 @@ import subprocess
 import tempfile
 import time
 
-NEAR = 1e-4  # of the largest element: torch adds in another order
+NEAR = 1e-4  # relative to the largest element: torch adds in another order
 
 
 def programs(torch):
-    """name: function of tensors, its inputs' names and shapes, our results' names; names and shapes are those of tests/cuda_programs.h"""
+    """Returns a dict: name to function of tensors, its inputs' names and shapes, and result names, as in tests/cuda_programs.h."""
     f = torch.nn.functional
     image, vector, rows = (64, 256, 64, 64), (1 << 24,), (4096, 1024)
     channel = (1, 256, 1, 1)
@@ -56,7 +56,7 @@ def tuple_of(results):
 
 
 def differs_by(torch, device, name, function, inputs, outputs):
-    """The largest difference of our results on the device from torch's, of the largest element; our arguments are those of small lengths."""
+    """Returns the largest difference of onepass's device results from torch's, relative to the largest element, for small lengths."""
     import numpy
     here = os.path.dirname(os.path.abspath(__file__))
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def check(name, device, seconds):
             out["eager_ms"] = milliseconds(torch, device, function, sets, seconds)
             try:
                 out["compile_ms"] = milliseconds(torch, device, torch.compile(function), sets, seconds)
-            except Exception as error:  # it has compilers of its own, which may be missing
+            except Exception as error:  # torch needs its own compilers, which may be missing
                 out["not_compiled"] = str(error).splitlines()[0]
     except Exception as error:
         out.update(status="failed", what=f"{type(error).__name__}: {error}")

@@ -1,5 +1,5 @@
-// Programs at lengths that force every form of a kernel and every phase on a device of a hundred processors or more, and at the edges
-// between them; each with the types that matter. Results on the device are compared with those on the CPU, bit by bit.
+// Programs at lengths that force every kernel form and phase on a device with at least a hundred processors, and lengths at the limits
+// between them. Each has the relevant types. Device results are compared with the CPU's, bit by bit.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace onepass::test {
 
 struct FormCase {
   std::string name;
-  const char* inputs;  // as in golden.h; `k` is of indices of i64, of the axis `indexed`
+  const char* inputs;  // as in golden.h; `k` has i64 indices into the axis `indexed`
   const char* formula;
-  Extents extents, small;  // small: what the emulation runs in a moment
+  Extents extents, small;  // small: quick in the emulation
   DType dtype = f32;
   char indexed = 0;
 };

@@ -1,13 +1,14 @@
-// What a GPU does with our kernels: are results those of the reference and of the CPU, and how fast do they come? Runs on the target alone, beside
-// what tools/gpu-check put into its folder. `run` gives each check a process of its own:
+// Checks kernels on a GPU: compares results with the reference and the CPU, and measures speed. Needs only the files that tools/gpu-check
+// packs. Script `run` starts a separate process for each check:
 //
-//   gpu_check --list                  the checks' names, each behind the seconds that it may take
-//   gpu_check --check NAME            one of them: a line of JSON
-//   gpu_check --ended NAME CODE S     the line of a check that ended with CODE after S seconds without one; what it said is read
-//   gpu_check --arrays NAME FOLDER    a program's arguments and the device's results as .npy files, for torch
-//   gpu_check --report FILE           the page of such lines
+//   gpu_check --list                  prints the checks' names, each after its time limit in seconds
+//   gpu_check --check NAME            runs one check and prints a line of JSON
+//   gpu_check --ended NAME CODE S     prints the line of a check that ended with CODE after S seconds without one; reads its output
+//   gpu_check --arrays NAME FOLDER    writes a program's arguments and the device's results as .npy files, for torch
+//   gpu_check --report FILE           prints the page of these lines
 //
-// --seconds S: of measuring. --graphs N: so many random graphs. --small: lengths that the emulation runs too. --under TOOL: stands before the name.
+// --seconds S: measuring time. --graphs N: number of random graphs. --small: lengths that the emulation runs too. --under TOOL: prefix of
+// the name.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -49,7 +50,7 @@ struct Words {
   std::string under;
 };
 
-// ---- against the reference
+// ---- comparison with the reference
 class Differential {
  public:
   void check(const std::string& name, const ir::Graph& of, std::uint64_t seed, bool strided = false) {
@@ -85,15 +86,15 @@ Json random_graphs(int first, int last) {
     options.max_elements = seed % 5 == 0 ? 20000 : 2000;
     options.zero_sizes = seed % 2 == 0;
     options.products = seed % 2 == 1;
-    if (options.zero_sizes) options.allow = [](ir::Op op) { return !ir::is_contraction(op); };  // of nothing it is a constant
+    if (options.zero_sizes) options.allow = [](ir::Op op) { return !ir::is_contraction(op); };  // contractions over nothing are constants
     differential.check("random graph " + std::to_string(seed), random_graph(static_cast<std::uint64_t>(seed), options),
                        static_cast<std::uint64_t>(seed), seed % 3 == 0);
   }
   return differential.json();
 }
 
-// ---- against the CPU
-// Values between 0.5 and 1.5; whole numbers of all sizes; indices from both ends.
+// ---- comparison with the CPU
+// Returns values between 0.5 and 1.5, integers of all sizes, or indices from both ends.
 Array random_array(const std::vector<std::int64_t>& shape, DType dtype, unsigned seed, std::int64_t indices = 0) {
   Array a = Array::empty(onepass::Extents(std::span<const std::int64_t>(shape)), dtype);
   std::mt19937 random(seed);
@@ -112,7 +113,7 @@ Array random_array(const std::vector<std::int64_t>& shape, DType dtype, unsigned
   return a;
 }
 
-struct Subject {  // what is compared and timed
+struct Subject {  // a program that is compared and timed
   std::string name;
   const char* formula;
   std::vector<std::pair<std::string, compiler::Shape>> inputs;
@@ -158,7 +159,7 @@ bool is_nan(const Array& a, std::int64_t i) {
     default: return false;
   }
 }
-// Elements of both that differ in a bit and are not both NaN; the first is described.
+// Returns the number of elements that differ in a bit and are not both NaN. Describes the first one.
 std::int64_t count_differences(const Array& got, const Array& wanted, Json& first) {
   const std::size_t each = size_of(got.dtype());
   const auto *a = static_cast<const std::byte*>(got.data()), *b = static_cast<const std::byte*>(wanted.data());
@@ -179,7 +180,7 @@ std::int64_t count_differences(const Array& got, const Array& wanted, Json& firs
   return count;
 }
 
-// On the CPU: by its kernels, or, where those need a compiler, which is not taken along, by the reference.
+// Runs on the CPU with kernels, or with the reference if there is no code generator.
 std::vector<Array> call_on_cpu(const ProgramText& text, const std::vector<Array>& inputs) {
   try {
     return text.compile(Options())->call(arguments_of(inputs));
@@ -189,7 +190,7 @@ std::vector<Array> call_on_cpu(const ProgramText& text, const std::vector<Array>
     return text.compile(options)->call(arguments_of(inputs));
   }
 }
-// The same program with the same arguments on the device and on the CPU.
+// Compares the results of the same program and arguments on the device and the CPU.
 Json compare(const ProgramText& text, const std::vector<Array>& wanted, const std::vector<Array>& results) {
   Json out = {{"status", "ok"}, {"compared", 0}, {"differ", 0}};
   std::int64_t compared = 0, differ = 0;
@@ -213,14 +214,14 @@ Json form(const FormCase& of, const Words& words) {
 
 // ---- speed
 std::int64_t cache_bytes() {
-  constexpr int kCacheBytes = 38;  // attribute of a device: its second-level cache
+  constexpr int kCacheBytes = 38;  // device attribute: size of the second-level cache
   const runtime::cuda::Driver* const driver = runtime::cuda::Driver::find();
   int device = 0, bytes = 0;
   if (driver->cuDeviceGet(&device, 0) != 0 || driver->cuDeviceGetAttribute(&bytes, kCacheBytes, device) != 0) return 0;
   return bytes;
 }
 
-// Clocks in MHz, degrees and watts, as the driver's tool says them; null where it is not there.
+// Returns clocks in MHz, degrees and watts from nvidia-smi; null without it.
 Json clocks() {
   std::FILE* const pipe = popen(
       "timeout 10 nvidia-smi -i 0 --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active "
@@ -236,7 +237,7 @@ Json clocks() {
   return {{"processor_mhz", processor}, {"memory_mhz", memory}, {"degrees", degrees}, {"watts", watts}, {"held_back_by", reasons}};
 }
 
-// Seconds of a call in batches that are waited for: median, and the twentieth part at both ends.
+// Duration of a call in seconds, in synchronized batches: median, 5th and 95th percentile.
 struct Spread {
   double low, median, high;
   std::size_t samples;
@@ -271,7 +272,7 @@ Json copy(const Words& words) {
   return out;
 }
 
-// What is compared is what is timed. The sets of arguments are called in turn and are together three times the device's cache.
+// Compares and times a program. The sets of arguments are used in turn; together they are three times the device's cache.
 Json benchmark(const Subject& subject, const Words& words) {
   const ProgramText text(subject.formula, subject.name);
   const Device device = Device::cuda(0);
@@ -291,7 +292,7 @@ Json benchmark(const Subject& subject, const Words& words) {
   synchronize(device);
   const double first = seconds_now() - begin;
   begin = seconds_now();
-  text.compile(options)->call(arguments_of(sets[0]->inputs));  // another function of the same text: its program is there
+  text.compile(options)->call(arguments_of(sets[0]->inputs));  // a new function of the same text finds the loaded program
   synchronize(device);
   const double second = seconds_now() - begin;
   const std::vector<Array> wanted = call_on_cpu(text, on_cpu);
@@ -319,7 +320,7 @@ Json benchmark(const Subject& subject, const Words& words) {
   std::size_t next = 0;
   const Spread took = time_of([&] { (*sets[next++ % sets.size()]->bound)(); }, words.seconds);
   const Spread one = time_of([&] { (*sets[0]->bound)(); }, words.seconds / 3);
-  Json last = compare(text, wanted, sets[0]->results);  // after thousands of calls, by graphs and specialised kernels
+  Json last = compare(text, wanted, sets[0]->results);  // after thousands of calls, with graphs and specialized kernels
   if (last["status"] != "ok") out["status"] = "differs", out["after_timing"] = last;
   out.update(took.json());
   out["bytes"] = bytes, out["gb_per_s"] = bytes / took.median / 1e9;
@@ -351,7 +352,7 @@ Json describe_device() {
 // ---- the list
 struct Check {
   std::string name;
-  int seconds;  // that it may take
+  int seconds;  // time limit
   std::function<Json()> run;
 };
 
@@ -410,7 +411,7 @@ int run_check(const Words& words, const std::string& name) {
   return 2;
 }
 
-// A process that ended without a line, or whose tool found something: what it said last is the line.
+// Describes a process that ended without a line, or with findings of its tool, by its last output.
 int describe_end(const Words& words, const std::string& name, const std::string& code, const std::string& seconds) {
   std::string said{std::istreambuf_iterator<char>(std::cin), {}};
   constexpr std::size_t kMost = 4000;

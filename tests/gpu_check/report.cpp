@@ -21,7 +21,7 @@ std::string cell(const std::string& text, const char* kind = "") { return fmt::f
 std::string number(const Json& line, const char* name, int digits = 3) {
   return cell(line.contains(name) && line[name].is_number() ? fmt::format("{:.{}f}", line[name].get<double>(), digits) : "", " class=n");
 }
-// What is to be said of a line beyond its figures.
+// Returns the remarks on a line, in addition to its numbers.
 std::string remark(const Json& line) {
   std::string out;
   for (const char* name : {"what", "first", "after_timing", "failures", "code"})

@@ -1,4 +1,4 @@
-// The page of what gpu_check found: one file of HTML that holds the lines of JSON too.
+// The page of gpu_check's results: one HTML file that also contains the lines of JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

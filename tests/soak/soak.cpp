@@ -1,7 +1,8 @@
-// soak [SECONDS]: one process with two threads calls functions that are kept, fresh ones, new shapes and gradients, while kernels and plans are
-// evicted and the process forks; other processes begin, call and end on the same cache folder, which some of them empty. Each result has the
-// reference's bits, memory grows by no more than 2 % after a warm-up, nothing hangs. Prints latencies. 20 s unless given; an hour in
-// tools/test --full.
+// soak [SECONDS]: one process with two threads calls kept functions, new ones, new shapes and gradients, while kernels and plans are
+// evicted and the process forks. Other processes start, call and end on the same cache folder; some of them clear it.
+//
+// Each result has the reference's bits, memory grows by at most 2 % after a warm-up, and nothing hangs. Prints latencies. Runs 20 s by
+// default, an hour in tools/test --full.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -41,7 +42,7 @@ constexpr int kThreads = 2, kSamples = 512, kLeastSamples = 8, kManySamples = 20
 enum Kind { Kept, Fresh, NewShape, Gradient, InChild, kKinds };
 constexpr const char* kNames[] = {"kept functions", "fresh functions", "new shapes", "gradients", "in a forked child"};
 
-// What all processes count in: memory that they share. Sixteen buckets for each power of two of nanoseconds.
+// Counters in memory that all processes share. Sixteen buckets for each power of two of nanoseconds.
 struct Latencies {
   std::array<std::atomic<std::int64_t>, 64 * 16> counts;
   std::atomic<std::int64_t> most;
@@ -59,7 +60,7 @@ struct Latencies {
     for (const auto& count : counts) sum += count;
     return sum;
   }
-  /// Microseconds at the end of the bucket that has it.
+  /// Returns the quantile in microseconds, as the upper end of its bucket.
   double quantile(double q) const {
     const auto rank = static_cast<std::int64_t>(std::ceil(q * static_cast<double>(total())));
     std::int64_t sum = 0;
@@ -72,7 +73,7 @@ struct Latencies {
 };
 struct Memory {
   std::int64_t in_use = 0;    // bytes of the heap and of the pool
-  std::int64_t resident = 0;  // of anonymous pages: fragmentation alone moves it by 5 % from one round to the next
+  std::int64_t resident = 0;  // bytes of anonymous pages; fragmentation changes it by up to 5 % between rounds
 };
 struct Shared {
   std::array<Latencies, kKinds> latencies;
@@ -82,7 +83,7 @@ struct Shared {
 };
 Shared* shared = nullptr;
 
-// x is [n, m], v is [m], i is i32[n] of places in m.
+// x is [n, m], v is [m], i is i32[n] with indices below m.
 constexpr const char* kPrograms[] = {
     "y = x*v + 0.5",
     "y = softmax(x*v)",
@@ -125,7 +126,7 @@ struct Inputs {
   }
 };
 
-// What the process keeps: shapes, results of the reference, and functions in the modes that compile.
+// Permanent state of the process: shapes, results of the reference, and functions in the modes that compile.
 class World {
  public:
   World() {
@@ -137,7 +138,7 @@ class World {
       for (const Mode mode : {Mode::adaptive, Mode::generic, Mode::unfused})
         kept.push_back(formula(text, {.mode = mode, .specialization = {.depth = 2, .after_calls = 3}}));
     }
-    // As many plans and kernels as there will be.
+    // Creates as many plans and kernels as there will ever be.
     for (const Formula& f : kept)
       for (const Inputs& in : inputs) in.call(f);
     for (std::int64_t n = 1; n <= 32; ++n)
@@ -149,7 +150,7 @@ class World {
   std::vector<Inputs> inputs;
   std::vector<Bits> expected;
   std::vector<Formula> kept;
-  // Of any lengths; its reference, too, remembers so many plans and no more.
+  // Functions of any lengths; the number of plans, even of the reference, is bounded.
   Formula any = formula("y = softmax(x) * v; s = sum(x, axis=0)");
   Formula any_reference = formula("y = softmax(x) * v; s = sum(x, axis=0)", {.mode = Mode::reference});
 };
@@ -205,7 +206,7 @@ void call_in_child(const World& world, std::mt19937_64& random) {
   }
 }
 
-// `body` in a forked process, whose end is a program's end where this one never called the library.
+// Runs `body` in a forked process. Its end is like a program's end only if this process never called the library.
 template <class F> pid_t in_process(unsigned seconds, F&& body, void (*exit)(int) = _exit) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -216,7 +217,7 @@ template <class F> pid_t in_process(unsigned seconds, F&& body, void (*exit)(int
   exit(0);
   return 0;
 }
-// True where it ended well. A child that hangs is ended by the alarm.
+// Returns true if the child ended successfully. The alarm ends a child that hangs.
 bool wait_for(pid_t child) {
   int status = 0;
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -235,7 +236,8 @@ Memory memory_of_this_process() {
   return memory;
 }
 
-// Rounds: threads call, this one forks and evicts; then all rest, what is kept for later calls is let go, and memory is looked at.
+// Runs rounds: threads make calls while this thread forks and evicts. Then all stop, caches for later calls are freed, and memory is
+// measured.
 void work(Clock::time_point begin, double seconds) {
   const World world;
   std::mt19937_64 random(1);
@@ -272,7 +274,7 @@ void work(Clock::time_point begin, double seconds) {
   shared->evictions += kernel_cache_stats().evictions;
 }
 
-// A process that begins, calls and ends, as the next one does; now and then it empties the folder first.
+// A process that starts, makes calls and ends. Some of them first clear the folder.
 void visit(const std::string& folder, int number) {
   if (number % 30 == 29) runtime::DiskCache(folder).clear(), ++shared->cleared;
   std::mt19937_64 random(static_cast<std::uint64_t>(1000 + number));
@@ -285,7 +287,7 @@ void visit(const std::string& folder, int number) {
   ++shared->visitors;
 }
 
-// How much more the last quarter of the samples has than the third one, by their medians.
+// Returns the growth from the third to the last quarter of the samples, by their medians.
 double growth(std::int64_t Memory::*what, const char* name) {
   const auto n = static_cast<std::size_t>(shared->samples);
   const auto median = [&](std::size_t from, std::size_t to) {
@@ -333,7 +335,7 @@ int main(int argc, char** argv) {
              shared->visitors.load(), shared->cleared.load(), shared->evictions.load());
   if (shared->samples < kLeastSamples) return 1;
   const double in_use = growth(&Memory::in_use, "in use"), resident = growth(&Memory::resident, "resident");
-  // of few rounds the quarters are a handful of samples each, which differ by what the last calls happened to leave
+  // with few rounds, quarters have few samples, which depend on the last calls
   const bool few = shared->samples < kManySamples;
   const bool flat = in_use <= (few ? 0.1 : 0.02) && (few || resident <= 0.02);
   fmt::print("{} wrong\n", shared->wrong.load());

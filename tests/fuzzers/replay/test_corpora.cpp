@@ -1,4 +1,4 @@
-// Each fuzzer on its corpus, tests/fuzzers/corpus/NAME: what an input once broke stays mended, with any compiler.
+// Runs each fuzzer on its corpus, tests/fuzzers/corpus/NAME, with any compiler, so that fixed failures stay fixed.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,7 @@
 
 namespace fs = std::filesystem;
 
-// FUZZER(name) for each source of the folder above; the build writes it.
+// The build generates FUZZER(name) for each source of the parent folder.
 #define FUZZER(name) extern "C" int onepass_fuzz_##name(const std::uint8_t* data, std::size_t size);
 #include "fuzzers.def"
 #undef FUZZER
@@ -35,7 +35,7 @@ TEST_CASE("corpora: each fuzzer runs on its inputs", "[corpora]") {
     for (const auto& entry : fs::directory_iterator(folder)) {
       std::ifstream file(entry.path(), std::ios::binary);
       const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-      const auto exact = std::make_unique<std::uint8_t[]>(bytes.size());  // the sanitizer sees a read behind it
+      const auto exact = std::make_unique<std::uint8_t[]>(bytes.size());  // exact size, so that the sanitizer finds reads past the end
       std::memcpy(exact.get(), bytes.data(), bytes.size());
       INFO(entry.path());
       CHECK(fuzzer.run(exact.get(), bytes.size()) == 0);
