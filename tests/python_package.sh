@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a wheel from the objects of build/release, installs it into a fresh environment without a compiler on its path, and runs it there.
-# tools/test calls it by itself: it configures the build folder once more, with the options that it had.
+# Builds a wheel from the objects of build/release, installs it into a fresh environment without a compiler in PATH, and runs it there.
+# tools/test calls it separately, since it configures the build folder again with the same options.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(realpath -s "${1:?usage: tests/python_package.sh PYTHON}")
@@ -23,7 +23,7 @@ x = np.random.default_rng(0).random((70, 70), np.float32)
 assert np.allclose(f(x), np.tanh(x @ x) + np.exp(x) / np.exp(x).sum(1, keepdims=True), atol=1e-5)
 loaded = {line.split()[-1] for line in open("/proc/self/maps") if "onepass" in line and line.rstrip().endswith((".so", ".so.0.1"))}
 assert len(loaded) == 3 and all(path.startswith(package) for path in loaded), loaded  # the module, its own library and code generator
-# Libraries that every Linux has: nothing of LLVM, and nothing of onepass from elsewhere.
+# Only libraries that every Linux has: no LLVM, and no other onepass.
 allowed = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libz.so.1",
            "ld-linux-x86-64.so.2", "libonepass.so.0.1"}
 for path in loaded:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What must not compile, and that the compiler's message says what to write: each case is a function body and words of the message.
-# The same text without the mistake does compile, also without exceptions and type information.
+# Code that must not compile, with a message that says what to write instead. Each case is a function body and words of the message. The
+# same text without the mistake must compile, also without exceptions and type information.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -84,8 +84,8 @@ works 'auto s = op::scan([](Tensor s, Tensor x) { return std::pair{s + x, 2.0}; 
 fails 'bool'                                 'auto s = sum(t, true);'
 fails 'deleted'                              'Array a = Array::wrap(std::vector<float>{1, 2});'
 
-# Every operator that formulas have (docs/operators.md, which a test keeps equal to the tables) is a C++ function of onepass and a name of
-# onepass::names; `size` is Tensor::size().
+# Every operator of formulas is a C++ function of onepass and a name in onepass::names. The list is docs/operators.md, which a test keeps
+# equal to the tables. `size` is Tensor::size().
 operators=$(sed -n '/^## By name/,$ s/^| `\([a-z_0-9]*\)(.*/\1/p' docs/operators.md | grep -vx size)
 [ "$(wc -w <<<"$operators")" -gt 100 ] || { echo "docs/operators.md lists too few operators"; status=1; }
 { printf '#include <onepass/tensor.h>\nnamespace user {\n'; for name in $operators grad vjp; do echo "using onepass::$name, onepass::names::$name;"; done; echo '}'; } |

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The interface for C: tests/c/interface.c and the programs of docs/c.md, compiled as C99 by gcc and clang with all warnings as errors, and run.
+# Compiles tests/c/interface.c and the programs of docs/c.md as C99 with gcc and clang, with all warnings as errors, and runs them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")
@@ -23,7 +23,7 @@ for compiler in gcc clang clang-19 clang-16; do
 done
 [ $compilers -gt 0 ] || { echo "neither gcc nor clang is here" >&2; exit 1; }
 
-if [ -z "${ONEPASS_SANITIZE-}" ]; then  # Python has no sanitizer
+if [ -z "${ONEPASS_SANITIZE-}" ]; then  # Python is not sanitized
   echo "--- ctypes"
   ONEPASS_LIBRARY=$build/lib/libonepass.so python3 "$work/page.py"
 fi

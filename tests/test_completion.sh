@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The manual page and the completions: made from the command's help, so each option is in them; the page is set without warnings, and each shell
-# that is installed completes commands, options, values and files.
+# The manual page and the completions are generated from the command's help, so each option is in them. The page is formatted without
+# warnings. Each installed shell completes commands, options, values and files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source_folder=$PWD
@@ -41,7 +41,7 @@ done
 
 echo "--- bash"
 touch "$work/x.npy" "$work/y.npy"
-completed() {  # WORD... : what the last one becomes
+completed() {  # WORD... : completions of the last one
   bash --norc -c '
     source "$1"; shift
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
@@ -60,7 +60,7 @@ same "a value behind =, where bash splits" "generic" "$(completed onepass run --
 same "devices" "cpu cuda" "$(completed onepass run --device '')"
 same "how bench calls" "fresh" "$(completed onepass bench --call f)"
 same "no files where none belong" "" "$(completed onepass bench 'x*2' --threads '')"
-for mode in $(completed onepass run --mode ''); do  # what is offered is accepted
+for mode in $(completed onepass run --mode ''); do  # each offered value is accepted
   onepass dump 'x*2' --shapes 'x=f32[4]' --mode "$mode" --groups >/dev/null || fail "--mode $mode is offered, but refused"
 done
 
@@ -68,7 +68,7 @@ if command -v zsh >/dev/null; then
   echo "--- zsh"
   zsh -f -c "autoload -U compinit; fpath=($source_folder/tools/completions \$fpath); compinit -u -d $work/dump; [[ \$_comps[onepass] == _onepass ]]" || fail "zsh does not know the completion"
   zsh -n tools/completions/_onepass || fail "zsh cannot read the completion"
-  # An interactive shell on a pseudo-terminal: what a line becomes by TAB. ^T prints it.
+  # Completions of an interactive shell on a pseudo-terminal, by TAB. ^T prints the line.
   cat >"$work/types.zsh" <<'EOF'
 zmodload zsh/zpty
 zpty shell zsh -f -i

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md, concepts/ and others: ```c++ blocks stand outside of functions,
-# each ```cpp block is the body of one. An assert that fails names the line of the page.
+# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md, concepts/ and others. ```c++ blocks are outside of
+# functions; each ```cpp block is a function body. A failed assert names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ONEPASS_BUILD_DIR:-build/release}
@@ -39,7 +39,7 @@ run_page concepts/shapes 1
 run_page concepts/memory 2
 run_page howto/wrong-results 2
 run_page security 1
-fake=$build/lib/libfake_cuda.so  # a driver and a compiler that are none
+fake=$build/lib/libfake_cuda.so  # fake driver and compiler
 if [ -e "$fake" ]; then
   fake=$(realpath "$fake")
   ONEPASS_CUDA_DRIVER=$fake ONEPASS_NVRTC=$fake "$work/cuda"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every example as a user would; each checks its own results and ends with an error when one is wrong.
+# Runs every example like a user. Each example checks its results and ends with an error if one is wrong.
 set -euo pipefail
 examples=$(realpath "${ONEPASS_BUILD_DIR:-build/release}/examples")
 work=$(mktemp -d)
@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 source=$PWD
 cd "$work"
 
-# run NAME PATTERN ARGUMENT...: the output must have the pattern
+# run NAME PATTERN ARGUMENT...: the output must match the pattern
 run() {
   local name=$1 pattern=$2
   shift 2
@@ -29,7 +29,7 @@ for optimizer in momentum adam; do
 done
 run digits '359 test images' momentum f32 10000 </dev/null
 run device 'w = 3.0000, b = 0.5000' </dev/null
-fake=$(dirname "$examples")/lib/libfake_cuda.so  # a driver and a compiler that are none
+fake=$(dirname "$examples")/lib/libfake_cuda.so  # fake driver and compiler
 if [ -e "$fake" ]; then
   ONEPASS_CUDA_DRIVER=$fake ONEPASS_NVRTC=$fake run device 'runs on the first GPU' </dev/null
   grep -q 'w = 3.0000, b = 0.5000' device.txt && grep -q 'copied 0 bytes to the device and 0 back' device.txt
@@ -51,7 +51,7 @@ sum(abs(again - y))
 :quit
 END
 grep -q 'out: f32\[\] = 0$' calculator.txt             # saved and loaded
-grep -q 'an expression is missing after' calculator.txt  # a caret, and on it goes
+grep -q 'an expression is missing after' calculator.txt  # shows a caret and continues
 grep -q 'there is no array missing' calculator.txt
 grep -q '400 is out of range' calculator.txt
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The sources are formatted. Skipped (77) without clang-format 16.
+# The sources must be formatted. Skipped (77) without clang-format 16.
 cd "$(dirname "$0")/.." || exit 1
 status=0
 tools/format --check || status=$?

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# No file of the library or the command but runtime/os.cpp asks for the environment, which is not to be trusted in a program with more rights than
-# its caller. The command is a position-independent program whose tables are read-only before main() begins, with checked stacks and buffers.
+# Only runtime/os.cpp may read the environment, which is not trusted in a program with more rights than its caller. The command is a
+# position-independent program with tables that are read-only before main() starts, and with checked stacks and buffers.
 set -euo pipefail
 program=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")/tools/onepass
 failed=0

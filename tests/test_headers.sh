@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every header compiles alone; the public ones also without exceptions and without type information, in C++23 too. A program so built runs.
+# Every header compiles by itself; public ones also without exceptions and type information, and in C++23. A program built like this runs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ export -f check
 
 status=0
 printf '%s\n' include/onepass/*.h | xargs -P "$(nproc)" -I{} bash -c 'check "-fno-exceptions -fno-rtti" {}' || status=1
-check -std=c++2b onepass/onepass.h || status=1  # clang 16 knows C++23 by this name alone
+check -std=c++2b onepass/onepass.h || status=1  # clang 16 accepts C++23 only under this name
 
 library=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")/lib
 if [ -e "$library/libonepass.so" ] && [ -z "${ONEPASS_SANITIZE-}" ]; then
@@ -30,7 +30,7 @@ EOF
   ${CXX:-c++} -std=c++2b -fno-exceptions -fno-rtti -Wall -Wextra -Werror "$work/user.cpp" -o "$work/user" -Iinclude -L"$library" -lonepass -Wl,-rpath,"$library" &&
     ONEPASS_CACHE_DIR=none "$work/user" || { echo "a program without exceptions does not run"; status=1; }
 fi
-# Sources include them first, or behind few others; whether they need what stood before shows here.
+# Sources include internal headers first or after few others. This shows whether they depend on preceding headers.
 [ -n "${ONEPASS_TEST_FULL-}" ] || exit $status
 find ir compiler runtime -name '*.h' -not -path 'compiler/llvm/*' | xargs -P "$(nproc)" -I{} bash -c 'check "" {}' || status=1
 exit $status

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `cmake --install` leaves: a library with a versioned name that exports onepass's names alone, a code generator that is found from
-# wherever the tree was moved to, packages for find_package and pkg-config, a command that runs.
+# Result of `cmake --install`: a library with a versioned name that exports only onepass symbols, a code generator that is found after the
+# tree moved, packages for find_package and pkg-config, and a command that runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")
@@ -43,7 +43,7 @@ done
 same "exports of the code generator" "onepass_codegen onepass_llvm_built_for onepass_llvm_is_inside onepass_llvm_version onepass_sha256_add onepass_sha256_delete onepass_sha256_finish onepass_sha256_new" \
   "$(nm -D --defined-only "$library/onepass-$version/libonepass_llvm.so" | awk '$NF ~ /^onepass|^_Z/ {print $NF}' | sort | paste -sd' ')"
 
-# Nothing of the build may help from here on.
+# From here on nothing of the build may be used.
 unset LD_LIBRARY_PATH
 
 echo "--- find_package"
@@ -81,7 +81,7 @@ printf 'extern "C" const char* onepass_codegen(const void*, void*) { return "x";
 $cxx -shared -fPIC other.cpp -o other.so
 mv "$module" kept.so
 cp other.so "$module"
-[ -z "$sanitize" ] || exit 0  # a library without the sanitizer, and the process that loads it, are another matter
+[ -z "$sanitize" ] || exit 0  # a library without the sanitizer cannot be mixed with a sanitized process
 code=0
 "$root/bin/onepass" run 'x % 7' x=y.npy -o out=n.npy --mode generic 2>message || code=$?
 same "exit code" 2 "$code"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/contributing/operator.md does what it says: its changes, made in a copy of the sources, build, and the new operator is one in every language. A row of the
-# table changes every file's code, so this is of --full alone.
+# Applies the changes of docs/contributing/operator.md to a copy of the sources, builds it, and checks the new operator in every language. A
+# row of the operator table changes every file's code, so only --full runs this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "${ONEPASS_TEST_FULL-}" ] || { echo "SKIPPED: of tools/test --full"; exit 77; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Debian packages: made by cpack, unpacked into an empty root, where a program in C++ and one in C are built and run, and the command runs.
+# The Debian packages: built by cpack and unpacked into an empty root. There a C++ and a C program are built and run, and the command runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Runs the ```sh blocks of README.md and of docs/ and its folders from the root of the repository, those of a page in one shell that stops at the first
-# error, and compiles the ```cpp blocks of README.md, which are whole programs. Blocks that build the project are marked ```bash and left out.
+# Runs the ```sh blocks of README.md and docs/ from the root of the repository, all blocks of a page in one shell that stops at the first
+# error. Compiles the ```cpp blocks of README.md, which are whole programs. Skips ```bash blocks, which build the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ONEPASS_BUILD_DIR:-build/release}
-if [ "${ONEPASS_SANITIZE-}" ]; then export CXXFLAGS="-fsanitize=$ONEPASS_SANITIZE" LDFLAGS="-fsanitize=$ONEPASS_SANITIZE"; fi  # what CMake projects in blocks are built with
+# CMake projects in blocks use these flags.
+if [ "${ONEPASS_SANITIZE-}" ]; then export CXXFLAGS="-fsanitize=$ONEPASS_SANITIZE" LDFLAGS="-fsanitize=$ONEPASS_SANITIZE"; fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# The pages speak of build/release; a test of another build runs that one.
+# The pages name build/release; a test of another build replaces it.
 absolute=$(realpath "$build")
 blocks=0
 for page in README.md docs/*.md docs/*/*.md; do
