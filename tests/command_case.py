@@ -1,4 +1,4 @@
-"""What the tests of the `onepass` command have in common: a folder for each test, runs of the command in it, and what they should say."""
+"""Common parts of the tests of the `onepass` command: a folder for each test, runs of the command there, and checks of its errors."""
 import os
 import subprocess
 import tempfile
@@ -26,13 +26,14 @@ class CommandCase(unittest.TestCase):
         return sorted(os.listdir(self.folder))
 
     def onepass(self, *words, input=None, code=0, **environment):
-        """The command in the test's folder, without a kernel cache unless `environment` names one."""
+        """Runs the command in the test's folder, without a kernel cache unless `environment` names one."""
         result = subprocess.run([ONEPASS, *words], env={**os.environ, "ONEPASS_CACHE_DIR": "none", **environment}, input=input, capture_output=True, text=True, cwd=self.folder, timeout=300, errors="replace")
         self.assertEqual(result.returncode, code, f"onepass {' '.join(words)[:500]}\n{result.stdout[-3000:]}{result.stderr[-3000:]}")
         return result
 
     def fails(self, *words, says, input=None, code=2):
-        """Exit code 2, and an error on stderr that has every text of `says`; one line, but for a formula's, which has the source and a caret."""
+        """Checks for exit code 2, and an error on stderr with every text of `says`. It is one line, or for a formula three, with
+        source and caret."""
         error = self.onepass(*words, input=input, code=code).stderr
         for text in [says] if isinstance(says, str) else says:
             self.assertIn(text, error)

@@ -1,5 +1,5 @@
-"""The ```diff blocks of a page, made in copies of the files that they name. A hunk begins with @@ and says no line numbers: what it takes out and
-what is around it must be in the file, once."""
+"""Applies the ```diff blocks of a page to copies of the files that they name. A hunk starts with @@, without line numbers. Its
+removed and context lines must occur in the file exactly once."""
 import os
 import re
 import shutil
@@ -11,7 +11,7 @@ def blocks(page):
 
 
 def apply(page, root, copy):
-    """Makes the changes in `copy`; a file that is not there yet comes from `root`. Returns the files that were changed, in order."""
+    """Applies the changes in `copy`, and copies missing files from `root` first. Returns the changed files, in order."""
     changed = []
     for block in blocks(page):
         head, *hunks = re.split(r"^@@\n", block, flags=re.M)

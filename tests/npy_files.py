@@ -1,4 +1,4 @@
-"""Reads and writes .npy files for the tests of the programs; without NumPy, which a machine need not have."""
+"""Reads and writes .npy files for tests of programs, without NumPy, which may not be installed."""
 import ast
 import math
 import struct
@@ -21,7 +21,7 @@ def write(path, values, shape=None, descr="<f4"):
 
 
 def read(path):
-    """(values in row-major order, shape, descr)"""
+    """Returns (values in row-major order, shape, descr)."""
     with open(path, "rb") as file:
         data = file.read()
     assert data[:8] == b"\x93NUMPY\x01\x00", path

@@ -1,6 +1,7 @@
-"""onepass.array_api against array-api-strict: function by function, values, types, shapes and errors, outside of a recording and in one.
+"""Compares onepass.array_api with array-api-strict, function by function: values, types, shapes and errors, in and outside of
+recordings.
 
-Skipped (77) where the build has no Python module, or Python has no array-api-strict or hypothesis. ONEPASS_TEST_FULL=1 draws more examples.
+Skipped (77) without the Python module, array-api-strict or hypothesis. ONEPASS_TEST_FULL=1 draws more examples.
 """
 import os
 import sys
@@ -27,7 +28,7 @@ import onepass as op  # noqa: E402
 
 xp = op.Array(np.ones(1)).__array_namespace__()
 strict.set_array_api_strict_flags(api_version="2024.12")
-warnings.simplefilter("ignore")  # of NumPy, under array-api-strict
+warnings.simplefilter("ignore")  # from NumPy, under array-api-strict
 
 FULL = bool(os.environ.get("ONEPASS_TEST_FULL"))
 EXAMPLES = 400 if FULL else 40
@@ -39,7 +40,7 @@ MISTAKES = (op.Error, TypeError, ValueError, IndexError, OverflowError)
 
 
 def drawn(test):
-    """The test for each of EXAMPLES draws."""
+    """Decorates a test to run with EXAMPLES draws."""
     test = hypothesis.settings(
         max_examples=EXAMPLES, deadline=None, database=None, derandomize=not FULL, print_blob=True,
         suppress_health_check=list(hypothesis.HealthCheck), phases=[hypothesis.Phase.generate] + [hypothesis.Phase.shrink] * FULL,
@@ -47,7 +48,7 @@ def drawn(test):
     return test
 
 
-# ---- what is drawn
+# ---- drawn values
 
 SHAPES = st.sampled_from([(2, 3), (4,), (3, 2, 2), (5, 1, 2), (1, 3), (3, 3), (2, 5), (17,), (), (0,), (2, 0, 3), (1,)])
 if FULL:
@@ -55,7 +56,7 @@ if FULL:
 
 
 def numbers(dtype, small=False):
-    """Elements: `small` ones can be added and multiplied without loss of their meaning."""
+    """Draws elements. `small` ones can be added and multiplied without overflow or large errors."""
     if dtype == "bool":
         return st.booleans()
     if dtype in FLOATS:
@@ -79,7 +80,7 @@ def array(data, dtypes, shape=None, elements=None, small=False):
 
 
 def reaching(data, shape):
-    """A shape that broadcasts with this one, or now and then one that need not."""
+    """Draws a shape that broadcasts with this one, or occasionally any shape."""
     if data.draw(st.integers(0, 9)) == 0:
         return data.draw(SHAPES)
     kept = shape[data.draw(st.integers(0, len(shape))) :]
@@ -87,7 +88,7 @@ def reaching(data, shape):
 
 
 def pair(data, dtypes, small=False):
-    """Two arrays of types of one kind that promote, or one and a number."""
+    """Draws two arrays with types of one kind that promote, or one array and a number."""
     a = array(data, dtypes, small=small)
     kind = next(k for k in (["bool"], SIGNED, UNSIGNED, FLOATS) if a.dtype.name in k)
     if data.draw(st.integers(0, 4)) == 0:
@@ -101,7 +102,8 @@ def pair(data, dtypes, small=False):
 
 
 def axis_of(data, x, tuples=True, none=True):
-    """An axis, several or none; now and then one that x does not have. NumPy takes 0 and -1 for rank 0, which the standard leaves open."""
+    """Draws an axis, several or none, or occasionally an invalid one. Avoids 0 and -1 for rank 0: NumPy accepts them, the standard
+    leaves them open."""
     one = st.integers(-x.ndim, x.ndim - 1) if x.ndim and data.draw(st.integers(0, 9)) else st.integers(-4, 3) if x.ndim else st.sampled_from([-4, 2, 3])
     kinds = [one]
     if none:
@@ -111,7 +113,7 @@ def axis_of(data, x, tuples=True, none=True):
     return data.draw(st.one_of(kinds))
 
 
-# ---- how results are compared
+# ---- comparison of results
 
 
 def each(value, change):
@@ -125,7 +127,7 @@ def each(value, change):
 
 
 def plain(value):
-    """Results as NumPy arrays."""
+    """Returns results as NumPy arrays."""
     if isinstance(value, op.Array):
         return np.asarray(value)
     if isinstance(value, (tuple, list)):
@@ -134,7 +136,7 @@ def plain(value):
 
 
 def typed(args, namespace):
-    """Names of types as types of the namespace."""
+    """Converts names of types to types of the namespace."""
     if isinstance(args, dict):
         return {k: getattr(namespace, v) if k == "dtype" and isinstance(v, str) else v for k, v in args.items()}
     return args
@@ -176,7 +178,8 @@ class Test(unittest.TestCase):
             np.testing.assert_array_equal(np.signbit(got)[kept], np.signbit(wanted)[kept], said)
 
     def check(self, call, args, kwargs=None, ulp=0, scale=None, recorded=True, change=None, said="", signs=False):
-        """`call(namespace, *args, **kwargs)` gives what it gives for array-api-strict, or is an error there and here. `signs`: of zeros, too."""
+        """Checks that `call(namespace, *args, **kwargs)` agrees with array-api-strict, or is an error in both. `signs` compares
+        signs of zeros too."""
         if isinstance(call, str):
             name = said = call
             call = lambda space, *a, **k: getattr(space, name)(*a, **k)  # noqa: E731
@@ -195,7 +198,7 @@ class Test(unittest.TestCase):
             zero = (wanted == 0) & (got == 0)
             np.testing.assert_array_equal(np.signbit(got)[zero], np.signbit(wanted)[zero], said)
         if isinstance(got, list) and not got:
-            return  # a compiled function has results
+            return  # a compiled function must have results
         leaves = []
 
         def put(x):
@@ -226,7 +229,7 @@ def filled(value, xs):
     return value
 
 
-UNARY = {  # name: types, ULPs between two right results
+UNARY = {  # name: types, ULPs between two correct results
     **{name: (NUMERIC, 0) for name in "abs ceil floor round trunc isfinite isinf isnan positive negative sign square".split()},
     **{name: (FLOATS, 0) for name in "sqrt reciprocal signbit".split()},
     **{name: (FLOATS, 4) for name in "exp expm1 log log10 log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()},
@@ -267,7 +270,7 @@ class Elementwise(Test):
             @drawn
             def run(data):
                 operands = pair(data, dtypes)
-                if name == "pow":  # NumPy's is sqrt for 0.5, which is not the standard's at -0 and -inf
+                if name == "pow":  # NumPy's pow is sqrt for 0.5, which differs from the standard at -0 and -inf
                     hypothesis.assume(not (np.ndim(operands[1]) == 0 and operands[1] == 0.5))
                 self.check(name, operands, ulp=ulp, signs=name not in ("maximum", "minimum"))  # the language orders zeros
 
@@ -286,7 +289,7 @@ class Elementwise(Test):
 
     @drawn
     def test_division_of_floats(self, data):
-        """The standard leaves open what infinite operands and a divisor of 0 give."""
+        """Avoids infinite operands and divisors of 0, which the standard leaves open."""
         a, b = (np.asarray(np.where(np.isfinite(x) & (x != 0), x, 3), x.dtype) for x in map(np.asarray, pair(data, FLOATS, small=True)))
         for name in ("floor_divide", "remainder"):
             self.check(name, [a, b])
@@ -318,11 +321,11 @@ class Elementwise(Test):
             return
         if ordered and np.ndim(lo) == 0 and isinstance(lo, np.generic):
             lo = lo.item()
-        if ordered:  # elsewhere the standard leaves the result open
+        if ordered:  # otherwise the standard leaves the result open
             self.check("clip", [x, lo, hi])
 
     def test_operators(self):
-        """Methods, reflected and in place."""
+        """Tests methods, reflected and in place."""
         for name, method in OPERATORS.items():
             dtypes = ["int32"] if name.startswith("bitwise") else FLOATS
 
@@ -359,7 +362,7 @@ class Elementwise(Test):
         x *= op.Array(np.array([2], np.int32))
         np.testing.assert_array_equal(seen, [2, 4, 6, 8])
         with self.assertRaises(op.DTypeError):
-            x += 0.5  # the result is no i32
+            x += 0.5  # the result is not an i32
         with self.assertRaises(op.ShapeError):
             x += op.Array(np.ones((2, 4), np.int32))
         m = op.Array(np.eye(2, dtype=np.float32))
@@ -398,7 +401,7 @@ class Elementwise(Test):
 
 
 def magnitude(x, axis=None):
-    """A sum's error is measured in the sum of its elements' magnitudes."""
+    """Returns the unit of a sum's error: the sum of its elements' magnitudes."""
     return float(np.sum(np.abs(np.where(np.isfinite(x), x, 0)), dtype=np.float64)) + 1 if x.dtype.kind == "f" else None
 
 
@@ -561,7 +564,7 @@ class Manipulation(Test):
 
 
 class Indexing(Test):
-    """What __getitem__ and __setitem__ take."""
+    """Tests the indices that __getitem__ and __setitem__ accept."""
 
     @drawn
     def test_basic(self, data):
@@ -612,7 +615,7 @@ class Indexing(Test):
 
     def test_assignment(self):
         x = op.Array(np.zeros((3, 2), np.uint8))
-        x[x == 0] = 300.0  # cast as everywhere in the language
+        x[x == 0] = 300.0  # cast by the rules of the language
         self.assertEqual(np.asarray(x).tolist(), [[255, 255]] * 3)
         x[op.Array(np.array([0, 2])), op.Array(np.array([1, 0]))] = op.Array(np.array([7, 8], np.uint8))
         self.assertEqual(np.asarray(x).tolist(), [[255, 7], [255, 255], [8, 255]])
@@ -625,7 +628,7 @@ class Indexing(Test):
 
 
 class Elements(Test):
-    """Sorting; sets and results whose shape depends on values: outside of recordings, an error inside."""
+    """Tests sorting, and sets and results with value-dependent shapes, which are errors inside recordings."""
 
     @drawn
     def test_nonzero(self, data):
@@ -635,7 +638,7 @@ class Elements(Test):
     def test_sorted(self, data):
         x = array(data, NUMERIC)
         if x.dtype.kind == "f":
-            x = np.asarray(np.where(np.isnan(x), 0, x), x.dtype)  # the standard leaves open where NaN goes
+            x = np.asarray(np.where(np.isnan(x), 0, x), x.dtype)  # the standard leaves the position of NaN open
         for name in ("sort", "argsort"):
             kwargs = {"axis": axis_of(data, x, tuples=False, none=False), "descending": data.draw(st.booleans()), "stable": True}
             self.check(name, [x], kwargs)
@@ -652,7 +655,7 @@ class Elements(Test):
     def test_unique(self, data):
         x = array(data, ALL, small=data.draw(st.booleans()))
         if x.dtype.kind == "f":
-            x = np.asarray(np.where(np.isnan(x), 0, x), x.dtype)  # the standard leaves open which NaN comes first
+            x = np.asarray(np.where(np.isnan(x), 0, x), x.dtype)  # the standard leaves the order of NaNs open
         for name in ("unique_all", "unique_counts", "unique_inverse", "unique_values"):
             self.check(name, [x], recorded=False)
 
@@ -751,7 +754,7 @@ class Creation(Test):
         for wrong in (lambda: xp.asarray([1, 2], copy=False), lambda: xp.asarray(x, dtype=xp.int8, copy=False)):
             with self.assertRaises(ValueError):
                 wrong()
-        # A list in a recorded function is there as it was; an Array is read at each call.
+        # A list in a recorded function is read once; an Array is read at each call.
         self.assertEqual(np.asarray(op.jit(lambda y: y + xp.asarray([1, 2, 3]) + xp.asarray(x, dtype=xp.int8))(x)).tolist(), [1, 4, 7])
 
     def test_reshape_without_a_copy(self):
@@ -764,7 +767,7 @@ class Creation(Test):
 
 class Types(Test):
     def test_promotion(self):
-        """The standard's table; what it leaves open is the language's, which the operators have."""
+        """Tests the standard's table. Types that it leaves open follow the language, like the operators."""
         for a in ALL:
             for b in ALL:
                 mine, theirs = (getattr(xp, a), getattr(xp, b)), (getattr(strict, a), getattr(strict, b))
@@ -825,7 +828,7 @@ class Types(Test):
 
 
 class Namespace(Test):
-    # What the standard has and onepass has not, as docs/python.md says.
+    # Names of the standard that onepass lacks, as listed in docs/python.md.
     LEFT_OUT = {"complex64", "complex128", "conj", "imag", "real", "fft", "linalg"}
     OF_STRICT = {"ArrayAPIStrictFlags", "Device", "__version__", "get_array_api_strict_flags", "reset_array_api_strict_flags", "set_array_api_strict_flags"}
 
@@ -883,7 +886,7 @@ class Namespace(Test):
         self.assertEqual(np.asarray(xp.isin(op.Array([1, 2, 3]), op.Array([2, 9]))).tolist(), [False, True, False])
 
     def test_a_recorded_function_is_fused(self):
-        """Code for any namespace, as libraries write it: one kernel for each pass."""
+        """Tests code for any namespace, as libraries write it: one kernel for each pass."""
 
         def standardised(x, axis=0):
             xp = x.__array_namespace__()

@@ -1,5 +1,7 @@
-"""The report page in headless Chromium: it opens, boxes can be clicked, the keyboard reaches everything, nothing is logged or loaded. Skipped (77) where
-there is no Chromium with its driver: Debian's packages chromium and chromium-driver."""
+"""Tests the report page in headless Chromium: it opens, boxes can be clicked, the keyboard reaches all controls, and nothing is
+logged or loaded.
+
+Skipped (77) without Chromium and its driver: Debian's packages chromium and chromium-driver."""
 import json
 import os
 import shutil
@@ -17,7 +19,7 @@ DRIVER = shutil.which("chromedriver")
 
 
 class Browser:
-    """A page in headless Chromium, by the WebDriver protocol."""
+    """A page in headless Chromium, controlled by the WebDriver protocol."""
 
     def __init__(self):
         with socket.socket() as free:
@@ -72,7 +74,7 @@ class InChromium(report.PageCase):
         cls.addClassCleanup(cls.browser.close)
 
     def test_opens(self):
-        """Boxes are drawn and can be clicked, tabs show what they name, the keyboard reaches everything, and nothing is logged."""
+        """Boxes are drawn and can be clicked, tabs show their contents, the keyboard reaches all controls, and nothing is logged."""
         b = self.browser
         for name, formula, shapes in [p for p in report.PROGRAMS if p[0] in ("two kernels", "gradient", "joined", "empty")]:
             with self.subTest(name):
@@ -89,11 +91,11 @@ class InChromium(report.PageCase):
                 for tab in range(b.run("return document.querySelectorAll('[role=tab]').length")):
                     b.click(f"#tab{tab}")
                     self.assertTrue(b.run("return document.querySelector('#panel').textContent.trim()"))
-                self.assertEqual(b.run("return performance.getEntriesByType('resource').map(e => e.name)"), [])  # nothing else is loaded
+                self.assertEqual(b.run("return performance.getEntriesByType('resource').map(e => e.name)"), [])  # no other resource is loaded
                 self.assertEqual(b.errors(), [])
 
     def test_of_a_program_that_ran(self):
-        """Times, tiers and compiles by stage are in the page."""
+        """The page has times, tiers and compiles by stage."""
         b = self.browser
         self.onepass("bench", "tanh(x)*w", "--shapes", "x=f32[64,256]", "w=f32[256]", "--record", "r.html")
         b.open(self.path("r.html"))
@@ -104,7 +106,7 @@ class InChromium(report.PageCase):
         self.assertEqual(b.errors(), [])
 
     def test_pullback(self):
-        """One graph of two calls: a group forward, one backward; what is kept has one name and a reason."""
+        """One graph has two calls: a forward and a backward group. Residuals have one name and a reason."""
         b = self.browser
         self.onepass("dump", *report.Pullback.AFFINE, "--html", "r.html")
         b.open(self.path("r.html"))
@@ -142,14 +144,14 @@ class InChromium(report.PageCase):
         b.press(["\ue014"])  # right
         self.assertNotEqual(b.run("return document.activeElement.id"), chosen)
         self.assertEqual(b.run("return document.activeElement.getAttribute('aria-selected')"), "true")
-        # Whatever can be used has a name and a role, and every picture a text.
+        # Every control has a name and a role, and every picture a text.
         unnamed = b.run("""return [...document.querySelectorAll('button, select, [role=button], [role=tab]')].filter(e =>
           !(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label'))).length""")
         self.assertEqual(unnamed, 0)
         self.assertEqual(b.errors(), [])
 
     def test_colours(self):
-        """Text has a contrast of 4.5 and more to what it stands on, in light and in dark."""
+        """Text has a contrast of at least 4.5 with its background, in light and dark mode."""
         b = self.browser
         self.html(*report.PROGRAMS[6][1:])
         for scheme in ["light", "dark"]:
@@ -172,7 +174,7 @@ class InChromium(report.PageCase):
         b.send("POST", b.session + "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": []}})
 
     def test_large(self):
-        """10,000 nodes, of no steps that are alike, are folded: few things are drawn, and unfolding shows more."""
+        """10,000 nodes without repeated steps are folded: few elements are drawn, and unfolding shows more."""
         b = self.browser
         lines = ["a0 = x*y"] + [f"a{i} = {['exp', 'tanh', 'sin', 'log1p'][(i * 2654435761 >> 13) % 4]}(a{i - 1})*y + a{max(i - 5, 0)}" for i in range(1, 3400)]
         with open(self.path("large.fuse"), "w") as file:

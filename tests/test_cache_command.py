@@ -1,4 +1,4 @@
-"""The disk cache as users have it: a restarted program compiles nothing, whatever happens to the folder and to the processes."""
+"""Tests the disk cache in use: a restarted program compiles nothing, whatever happens to the folder and to other processes."""
 import json
 import os
 import random
@@ -51,9 +51,9 @@ class DiskCache(unittest.TestCase):
             self.assertIn(text, done.stderr)
         return done.stderr
 
-    # A remainder is never run in tiles: these kernels are compiled before their first run, however short it is.
+    # A remainder never runs in the tiled interpreter, so these kernels are compiled before their first run.
     def compiles(self, formula="x % 7*2 + 1", cache=None):
-        """Runs a formula in a new process, checks its result, says how many kernels it compiled."""
+        """Runs a formula in a new process and checks its result. Returns the number of compiled kernels."""
         out, stats = os.path.join(self.folder, "y.npy"), os.path.join(self.folder, "stats.json")
         self.onepass("run", formula, "x=" + self.x, "-o", "out=" + out, "--stats", stats, cache=cache)
         self.assertEqual(values(out), [eval(formula, {"x": v}) for v in values(self.x)])
@@ -66,8 +66,8 @@ class DiskCache(unittest.TestCase):
     def test_a_second_process_compiles_nothing(self):
         self.assertEqual(self.compiles(), 1)
         self.assertEqual(self.compiles(), 0)
-        self.assertEqual(self.compiles("x % 7*3 + 5"), 0)  # a literal's value is no part of a kernel
-        self.assertEqual(self.compiles("x % 7*2 - 1"), 0)  # nor is its sign
+        self.assertEqual(self.compiles("x % 7*3 + 5"), 0)  # a kernel does not depend on a literal's value
+        self.assertEqual(self.compiles("x % 7*2 - 1"), 0)  # nor on its sign
         self.assertEqual(self.compiles("x % 7*2 - x"), 1)
         self.assertIn("usable here: 2 kernels", self.onepass("cache", "stats"))
         self.assertEqual(self.onepass("cache", "clear"), "2 kernels removed\n")
@@ -100,16 +100,16 @@ class DiskCache(unittest.TestCase):
         self.assertIn("1 kernel added", self.onepass("cache", "import", archive))  # byte for byte
         self.compiles("x % 9*2 - x")
         self.onepass("cache", "export", archive + "2")
-        self.assertIn("1 kernel added", self.onepass("cache", "import", archive))  # an older one still is
+        self.assertIn("1 kernel added", self.onepass("cache", "import", archive))  # an older archive is still accepted
         with open(archive, "rb") as file:
             good = file.read()
-        for at in (40, len(good) // 2, len(good) - 1):  # its checksums may be right: they are nobody's secret
+        for at in (40, len(good) // 2, len(good) - 1):  # checksums may be valid, since they are not secret
             with open(archive, "wb") as file:
                 file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
             self.fails("cache", "import", archive, says=["is machine code", "--trust"])
         with open(archive, "wb") as file:
             file.write(good)
-        os.chmod(os.path.join(self.cache, "exports.sha256"), 0o666)  # others could have added a line
+        os.chmod(os.path.join(self.cache, "exports.sha256"), 0o666)  # other users could have added a line
         self.fails("cache", "import", archive, says=["--trust"])
         self.fails("cache", "clear", "--trust", says=["--trust is of import"])
 
@@ -117,7 +117,7 @@ class DiskCache(unittest.TestCase):
         def refused(reason):
             name = os.path.basename(self.entries()[0])
             self.assertIn("not trusted: 1 kernel", self.onepass("cache", "stats"))
-            self.assertEqual(self.compiles(), 1)  # refused, removed, compiled and kept again
+            self.assertEqual(self.compiles(), 1)  # refused, removed, compiled and stored again
             self.assertEqual(self.compiles(), 0)
             put()
             said = self.onepass("cache", "verify")
@@ -142,7 +142,7 @@ class DiskCache(unittest.TestCase):
 
         def put():
             with open(entry, "wb") as file:
-                file.truncate(6 << 30)  # has no blocks
+                file.truncate(6 << 30)  # a sparse file
         put()
         refused("has 6442450944 bytes, more than the 67108864 of any")
         if os.geteuid() != 0:
@@ -164,11 +164,11 @@ class DiskCache(unittest.TestCase):
         said = self.fails("cache", "verify", says=["is in " + os.path.realpath(outer) + ", which others can write to (mode 777)", "chmod go-w"], cache=inner)
         self.assertIn(inner, said)
         self.assertEqual(self.compiles(cache=inner), 1)
-        self.assertEqual(os.listdir(inner), [])  # what others could have put there is gone
+        self.assertEqual(os.listdir(inner), [])  # entries that other users could have written are removed
         os.chmod(outer, 0o1777)  # sticky, as /tmp
         self.assertEqual(self.compiles(cache=inner), 1)
         self.assertEqual(self.compiles(cache=inner), 0)
-        link = os.path.join(self.folder, "link")  # to a folder: what counts is where it is
+        link = os.path.join(self.folder, "link")  # link to a folder: the target's path is checked
         os.symlink(inner, link)
         self.assertEqual(self.compiles(cache=link), 0)
 
@@ -223,7 +223,7 @@ class DiskCache(unittest.TestCase):
         draw = random.Random(2)
         stop = threading.Event()
 
-        def others():  # fill and clear meanwhile
+        def others():  # fills and clears the cache meanwhile
             while not stop.is_set():
                 subprocess.run([ONEPASS, "cache", draw.choice(["clear", "verify", "stats"])], env=self.environment(), capture_output=True)
                 time.sleep(.05)

@@ -1,4 +1,4 @@
-"""The `onepass` command as docs/language.md documents it: each form, each bad input with its one sentence and its exit code."""
+"""Tests the `onepass` command as documented in docs/language.md: each form, and each bad input with its error and exit code."""
 import glob
 import json
 import re
@@ -59,7 +59,7 @@ class Shortened(CommandCase):
             return subprocess.run([ONEPASS, "run", *words], env=environment, capture_output=True, text=True, cwd=self.folder, timeout=300)
 
         size = 128 + 4 * length
-        for to in (0, 100, 4096, 1 << 20, size - 4096, size - 4):  # the last leaves all pages
+        for to in (0, 100, 4096, 1 << 20, size - 4096, size - 4):  # the last one keeps all pages
             for threads in "1", "3":
                 done = run(to, "x*2", "x=x.npy", "-o", "out=y.npy", "--threads", threads)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
@@ -340,7 +340,7 @@ class RunErrors(CommandCase):
         self.fails("run", *rest, "--nonsense", says="--nonsense")
 
 
-FAKE = os.path.join(os.path.dirname(os.path.dirname(ONEPASS)), "lib/libfake_cuda.so")  # a driver and a compiler that are none
+FAKE = os.path.join(os.path.dirname(os.path.dirname(ONEPASS)), "lib/libfake_cuda.so")  # fake driver and compiler
 
 
 class Device(CommandCase):
@@ -369,7 +369,7 @@ class Device(CommandCase):
         dump = ["dump", "x*2", "--shapes", "x=f32[64]", "--cuda"]
         os.environ["FAKE_CUDA_CAPABILITY"] = "90"
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 9\.0 \(.+\)\n")
-        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # which onepass has no kernels for
+        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # onepass has no kernels for it
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no device that works here\)\n")
         os.environ["FAKE_CUDA_DEVICES"] = "0"
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no device that works here\)\n")
@@ -398,7 +398,7 @@ class Device(CommandCase):
                 doctor = self.onepass("doctor").stdout
                 for line in doctor.splitlines():
                     self.assertRegex(line, r"^[^:]+: .+, .+$")
-                if "ONEPASS_NVRTC" not in variables:  # those have their own words
+                if "ONEPASS_NVRTC" not in variables:  # compiler errors have other texts
                     for word in says[1:]:
                         self.assertIn(word, doctor)
                 self.onepass("run", *self.PROGRAM)
@@ -415,7 +415,7 @@ class Device(CommandCase):
         return subprocess.run([ONEPASS, "run", *self.PROGRAM, "--device", "cuda"], env=env, cwd=self.folder, capture_output=True, text=True, timeout=300)
 
     def runs_with_cache(self, **variables):
-        """Writes y.npy and gives its elements."""
+        """Writes y.npy and returns its elements."""
         done = self.run_with_cache("cache", **variables)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         y = npy.read(self.path("y.npy"))
@@ -439,7 +439,7 @@ class Device(CommandCase):
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_programs_on_disk_that_the_driver_does_not_take_are_compiled_again(self):
         cold = self.runs_with_cache(FAKE_CUDA_VERSION="13000", FAKE_NVRTC_VERSION="13000")
-        self.assertEqual(self.runs_with_cache(), cold)  # a driver and a compiler of before
+        self.assertEqual(self.runs_with_cache(), cold)  # an older driver and compiler
 
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_doctor_names_driver_compiler_and_device(self):
@@ -450,7 +450,7 @@ class Device(CommandCase):
 
 
 class FullDisk(CommandCase):
-    """Two outputs, the second larger than the space: the first must not appear either, and what was there before stays."""
+    """Two outputs, the second larger than the free space: the first must not appear either, and existing files stay."""
     PROGRAM = ["a = x + 1; b = full([100000], 0.5) + x[0]", "x=x.npy", "-o", "a=a.npy", "-o", "b=b.npy"]
 
     def check(self, folder, **options):
@@ -482,7 +482,7 @@ class FullDisk(CommandCase):
 
 
 class Outputs(CommandCase):
-    """Where outputs go: files are replaced whole, everything else is written where it is."""
+    """Destinations of outputs: regular files are replaced as a whole, all others are written in place."""
     WORDS = ["run", "x*2", "x=x.npy"]
 
     def setUp(self):
@@ -500,7 +500,7 @@ class Outputs(CommandCase):
     def test_standard_output(self):
         for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
             self.assertEqual(self.run_to(subprocess.PIPE, *self.WORDS, "-o", f"out={name}").stdout, self.expected, name)
-            # a file behind it stays the file that it is, with what was in it before
+            # a file behind the descriptor is not replaced, and keeps its contents
             with open(self.path("log"), "wb") as log:
                 log.write(b"before")
                 log.flush()
@@ -604,11 +604,11 @@ class Outputs(CommandCase):
 
     def test_signals_leave_nothing_behind(self):
         os.mkfifo(self.path("pipe"))
-        def prepare():  # as a shell in the foreground does
+        def prepare():  # like a foreground process of a shell
             signal.signal(signal.SIGINT, signal.default_int_handler)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-            # the second output waits for its reader, when the first and the statistics have temporary files
+            # the second output waits for its reader, after the first and the statistics have temporary files
             process = subprocess.Popen([ONEPASS, "run", "a = x; b = x*2", "x=x.npy", "-o", "a=a.npy", "-o", "b=pipe", "--stats", "s.json"], cwd=self.folder,
                                        preexec_fn=prepare)
             deadline = time.monotonic() + 60
@@ -620,7 +620,8 @@ class Outputs(CommandCase):
             self.assertEqual(self.files(), ["expected.npy", "pipe", "x.npy"])
 
     def test_ctrl_c_ends_a_call(self):
-        """A call of 10^13 operations: it has begun where the command no longer ends at once, so that the first signal is answered by the call."""
+        """Interrupts a call of 10^13 operations. It is in the call when the first signal no longer ends the command, so the call
+        handles it."""
         long = ["run", "sum(iota([1000000, 1, 1]) * iota([1, 1000000, 1], axis=1) * iota([1, 1, 10], axis=2))", "-o", "out=y.npy", "--stats", "s.json"]
         for mode in ("adaptive", "generic"):
             process = subprocess.Popen([ONEPASS, *long, "--mode", mode, "--limit", "array_bytes=9000000000000000"], cwd=self.folder, stderr=subprocess.PIPE,
@@ -655,7 +656,7 @@ class Outputs(CommandCase):
 
 
 class Npy(CommandCase):
-    """What other programs write; tests/test_npy.cpp has the damaged headers."""
+    """Tests files of other programs. tests/test_npy.cpp tests damaged headers."""
 
     def test_versions_orders_and_types(self):
         values = [1, 2, 3, 4, 5, 6]
@@ -680,7 +681,7 @@ class Npy(CommandCase):
         self.assertEqual(npy.read(self.path("w.npy"))[0], [6, 5, 5, 5])
 
     def test_a_large_file_is_mapped(self):
-        """Reads one element of a gigabyte that has no blocks on disk: quick, and within an address space that has no room for a copy."""
+        """Reads one element of a sparse file of a gigabyte: fast, and in an address space without room for a copy."""
         with open(self.path("x.npy"), "wb") as file:
             file.write(npy.header("<f4", (1 << 28,)))
             file.truncate(file.tell() + (4 << 28))
@@ -869,9 +870,9 @@ class Bench(CommandCase):
         self.assertRegex(line["processor"], r"^.+, \d+ cores?$")
         self.assertEqual(line["min_bytes"], 4*(2*64*256 + 64 + 256))
         self.assertEqual((line["kernels"], line["compiles"]), (1, 1))
-        self.assertEqual(line["compile_ms"], 0)  # its first run is in tiles
+        self.assertEqual(line["compile_ms"], 0)  # the first run uses the tiled interpreter
         self.assertGreater(line["first_ms"], 0)
-        self.assertEqual(line["moved_bytes"], line["min_bytes"])  # what a broadcast loads again counts once
+        self.assertEqual(line["moved_bytes"], line["min_bytes"])  # repeated loads of a broadcast count once
         self.assertEqual(line["allocated_bytes_per_call"], 0)
         self.assertAlmostEqual(line["gbs"], line["min_bytes"]/line["median_ns"], places=6)
         self.assertGreater(line["calls"], 3)
@@ -894,7 +895,7 @@ class Bench(CommandCase):
     def test_while_specializing(self):
         line = json.loads(self.onepass("bench", "x*w + b", "--shapes", "x=f32[500,30]", "w=f32[30]", "b=f32[500,1]", "--while-specializing", "--json").stdout)
         self.assertEqual(list(line), [*ABOUT, *BENCH_MEMBERS, "shapes_meanwhile", "specialized_meanwhile"])
-        self.assertGreater(line["shapes_meanwhile"], 0)  # how many of them get kernels depends on what else the machine does
+        self.assertGreater(line["shapes_meanwhile"], 0)  # the number of specialized shapes depends on the machine's load
         self.assertGreaterEqual(line["specialized_meanwhile"], 0)
         self.assertEqual(line["compiles"], 1)
 
@@ -1061,7 +1062,7 @@ class Diff(CommandCase):
 
 
 class Printed(CommandCase):
-    """Without -o, results are printed."""
+    """Tests that results are printed without -o."""
 
     def prints(self, text, *words, **given):
         self.assertEqual(self.onepass("run", *words, **given).stdout, text)
@@ -1106,7 +1107,7 @@ class Numbers(CommandCase):
         self.assertEqual(self.onepass("run", "k + 1", "k=41").stdout, "42\n")
         self.assertEqual(self.onepass("run", "k + 1", "k=18446744073709551614").stdout, "18446744073709551615\n")
         self.assertEqual(self.onepass("run", "x*k", "x=x.npy", "k=3", "--compare", "-o", "out=y.npy").stdout, "equal in modes adaptive and unfused: 1 output\n")
-        self.assertEqual(npy.read(self.path("y.npy")), ([3, 6], (2,), "<f4"))  # without a type of its own
+        self.assertEqual(npy.read(self.path("y.npy")), ([3, 6], (2,), "<f4"))  # `k` has no type of its own
 
     def test_a_file_of_that_name(self):
         self.write("3", [5, 6])
@@ -1180,7 +1181,7 @@ class Archives(CommandCase):
         self.fails("run", "x + 1", "x=data.npy:x", says="data.npy:x: cannot be opened")
         self.write("plain.npz", [1])
         self.fails("run", "x", "plain.npz", says="plain.npz: is not a .npz file")
-        self.assertEqual(self.onepass("run", "x", "x=plain.npz").stdout, "[1.]\n")  # by its bytes it is a .npy file
+        self.assertEqual(self.onepass("run", "x", "x=plain.npz").stdout, "[1.]\n")  # its contents are a .npy file
         self.fails("run", "a = 1; b = 2", "-o", "a=y.npz", "-o", "b=./y.npz", says="have one file")
         self.fails("run", "a = 1; b = 2", "-o", "y.npz", "-o", "a=y.npz", says="given twice")
         with open(self.path("data.npz"), "rb") as file:
@@ -1195,7 +1196,7 @@ class Archives(CommandCase):
             file.write(changed)
         self.fails("run", "x", "x=changed.npz", says="x.npy is damaged")
         random = __import__("random").Random(5)
-        for _ in range(60):  # whatever a byte is changed to, it is an error or the same arrays
+        for _ in range(60):  # any changed byte gives an error or the same arrays
             broken = bytearray(whole)
             broken[random.randrange(len(broken))] ^= 1 << random.randrange(8)
             with open(self.path("broken.npz"), "wb") as file:
@@ -1209,7 +1210,7 @@ class Archives(CommandCase):
 class Pictures(CommandCase):
     @staticmethod
     def png(rows, bits, kind, extra=b""):
-        """A picture whose rows are bytes; `kind` is PNG's colour type."""
+        """Returns a picture whose rows are bytes; `kind` is PNG's color type."""
         def chunk(name, data):
             return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
         channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
@@ -1296,10 +1297,10 @@ class StandardInput(CommandCase):
 
 
 class Terminal(CommandCase):
-    """What a terminal shows, by a pseudo-terminal."""
+    """Tests the output on a terminal, with a pseudo-terminal."""
 
     def shown(self, *words, code=0, plain=(), **environment):
-        """Everything that the terminal gets; standard output or error (1, 2) in `plain` is a pipe instead."""
+        """Returns the terminal's text. Standard output or error (1, 2) in `plain` is a pipe instead."""
         master, slave = pty.openpty()
         given = {**os.environ, "ONEPASS_CACHE_DIR": "none", "TERM": "xterm", **environment}
         if "NO_COLOR" not in environment:
@@ -1326,12 +1327,12 @@ class Terminal(CommandCase):
         self.assertTrue(self.shown("run", "x", "x=none.npy", code=2).startswith("\x1b[1;31monepass:\x1b[0m load_npy: none.npy"))
         self.assertNotIn("\x1b", self.shown("doctor", NO_COLOR="1"))
         self.assertNotIn("\x1b", self.shown("doctor", TERM="dumb"))
-        self.assertIn("\x1b", self.shown("doctor", NO_COLOR=""))  # as no-color.org has it: empty is unset
+        self.assertIn("\x1b", self.shown("doctor", NO_COLOR=""))  # by no-color.org an empty value is unset
         self.assertNotIn("\x1b", self.onepass("doctor").stdout)
         self.assertNotIn("\x1b", self.onepass("run", "a = 1; b = 2").stdout)
 
     def test_progress(self):
-        slow = ["bench", "x*2", "--shapes", "x=f32[1000]"]  # a second and a quarter of timing
+        slow = ["bench", "x*2", "--shapes", "x=f32[1000]"]  # 1.25 seconds of timing
         shown = self.shown(*slow, plain=(1,))
         self.assertRegex(shown, r"^(\r\x1b\[Ktiming mode adaptive … \d+ s)+\r\x1b\[K$")
         self.assertNotIn("timing", self.shown(*slow, plain=(2,)))
@@ -1384,7 +1385,7 @@ class Others(CommandCase):
             self.assertIn(name, names)
         for line in lines:
             self.assertRegex(line, r"^[^:]+: .+, .+$")
-        # what it compiles is compiled each time: nothing is read from the cache, and nothing is kept there
+        # doctor always compiles: it neither reads nor writes the cache
         folder = self.path("doctors_cache")
         told = self.onepass("doctor", ONEPASS_CACHE_DIR=folder)
         self.assertIn("behind the first compile", told.stdout)
@@ -1406,8 +1407,8 @@ class Others(CommandCase):
             self.assertGreater(row["settled_mean_ms"], 0)
             self.assertEqual(list(row["slow_per_s"]), ["after_300_ms", "after_1500_ms", "settled"])
             self.assertGreaterEqual(row["slow_per_s"]["settled"], 0)
-        self.assertGreater(rows[2]["ms_compiling"], 0)  # for the shape alone, in the first call
-        self.assertEqual(rows[3]["ms_compiling"], 0)  # it was kept
+        self.assertGreater(rows[2]["ms_compiling"], 0)  # for this shape, in the first call
+        self.assertEqual(rows[3]["ms_compiling"], 0)  # from the cache
         for row in rows:
             self.assertEqual(len(row["times_ms"]), row["calls"])
             self.assertAlmostEqual(sum(row["times_ms"][:10]), row["T10_ms"], delta=0.01)

@@ -1,4 +1,4 @@
-"""bench/contender: each request of its protocol, in place and not, and programs that do not compile."""
+"""Tests bench/contender: each request of its protocol, in place and not, and programs that do not compile."""
 import json
 import os
 import subprocess
@@ -23,7 +23,7 @@ class Contender(unittest.TestCase):
         self.addCleanup(self.end)
 
     def end(self):
-        out, _ = self.process.communicate(timeout=60)  # it ends when its input does
+        out, _ = self.process.communicate(timeout=60)  # ends at the end of its input
         self.assertEqual((out, self.process.returncode), ("", 0))
 
     def ask(self, ok=True, **request):
@@ -75,7 +75,7 @@ class Contender(unittest.TestCase):
         self.ask(do="prepare", id="swap", inputs=inputs, program="fn f(a, b) { c = a + b\n return c, a }", outputs=["a", "b"], inplace=True)
         self.ask(do="result", id="swap", dir=self.out(), fresh=True)
         self.assertEqual((self.result("a")[0], self.result("b")[0]), ([11, 22], [1, 2]))
-        self.ask(do="result", id="swap", dir=self.out(), fresh=False)  # one more call, from there
+        self.ask(do="result", id="swap", dir=self.out(), fresh=False)  # one more call, with the current state
         self.assertEqual((self.result("a")[0], self.result("b")[0]), ([12, 24], [11, 22]))
         self.ask(do="time", id="swap", seconds=0.02)
         self.ask(do="result", id="swap", dir=self.out(), fresh=True)

@@ -1,6 +1,8 @@
-"""docs/contributing/transformation.md does what it says: its changes, made in a copy, compile, and the tests that it names pass. The library that is
-built already is what they are linked with, but for the files that changed. docs/contributing/operator.md changes every file's code, so its changes
-are built in --full alone (test_new_operator.sh); here they must fit the sources."""
+"""Applies the changes of docs/contributing/transformation.md to copies, compiles them, and runs the tests that it names. They are
+linked with the built library, except for the changed files.
+
+docs/contributing/operator.md changes every file's code, so only --full builds its changes (test_new_operator.sh). Here they must
+apply."""
 import os
 import re
 import subprocess

@@ -1,6 +1,7 @@
-"""onepass.dask: blocks against the whole array, bit by bit, in this process and on a cluster of four; an example larger than the workers' memory.
+"""Tests onepass.dask: blocks against the whole array, bit by bit, in this process and on a cluster of four. Runs an example that is
+larger than the workers' memory.
 
-Skipped (77) where the build has no Python module or Python has no Dask, and outside of tools/test --full.
+Skipped (77) without the Python module or Dask, and outside of tools/test --full.
 """
 import math
 import os
@@ -71,7 +72,7 @@ class Maps(Test):
             self.same(op.dask.map(f, *chunked), op.jit(f)(*given))
             self.same(op.dask.map(op.jit(f), *chunked), op.jit(f)(*given))
         self.same(op.dask.map(lambda x, w: x + w[None, :], dx, dw), x + w[None, :])
-        self.same(op.dask.map(lambda x, w: x * w, dx, w), op.Array(x) * w)  # a NumPy array among them
+        self.same(op.dask.map(lambda x, w: x * w, dx, w), op.Array(x) * w)  # one of them a NumPy array
         self.same(op.dask.map(lambda x, k: op.pow(x, k), dx, 3), op.jit(lambda x: op.pow(x, 3))(x))
         self.same(op.dask.map(op.formula("a*b + 1"), dx, dw), op.evaluate("x*w + 1"))
 
@@ -153,8 +154,8 @@ class Maps(Test):
         text = "v = a0 * 7.125\nout = v"
         y = blocks.run(x, text=text, options=())
         self.assertFalse(y.flags.owndata)  # onepass's memory, not a copy of it
-        self.assertEqual(blocks._formula(text, ()).stats()["bytes_allocated"], y.nbytes)  # and none of the argument
-        unaligned = np.frombuffer(b"." + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(8, 8)  # as a message may bring it
+        self.assertEqual(blocks._formula(text, ()).stats()["bytes_allocated"], y.nbytes)  # nor a copy of the argument
+        unaligned = np.frombuffer(b"." + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(8, 8)  # as in a message
         self.assertFalse(unaligned.flags.aligned)
         np.testing.assert_array_equal(blocks.run(unaligned, text=text, options=()), y)
 
@@ -172,9 +173,9 @@ class Maps(Test):
 
 
 class Reductions(Test):
-    """The bits of one process, for any chunks."""
+    """Tests that results have the bits of one process, for any chunks."""
 
-    # shape, axis, chunks: blocks of 4,096 along a row, of 256 rows; one row a step, a power of two elements, others; ends of blocks and not
+    # shape, axis, chunks: blocks of 4,096 along a row or of 256 rows; steps of one row, powers of two, and others; on and off block ends
     CASES = [
         ((100_000,), None, 4096), ((100_000,), 0, 12_345), ((65_536,), 0, 8192), ((4097,), 0, 1000), ((40_960,), None, 40_960), ((1,), 0, 1),
         ((5, 20_000), 1, (2, 3000)), ((5, 20_000), 0, (2, 3000)), ((3, 20_001), -1, (1, 4096)), ((700, 30), None, (100, 30)), ((3000, 300), None, (170, 70)),
@@ -232,7 +233,7 @@ class Reductions(Test):
 
 
 class Cluster(unittest.TestCase):
-    """Four processes. What they are sent is text and NumPy arrays."""
+    """Tests four processes, which receive only text and NumPy arrays."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,8 +1,8 @@
-"""The gallery (docs/gallery): each program runs, its form of onepass and that of NumPy agree, and its picture is the one in docs/images/gallery.
+"""Tests the gallery (docs/gallery): each program runs, its onepass and NumPy forms agree, and its picture equals the one in docs/images/gallery.
 
-Skipped (77) where the build has no Python module.
+Skipped (77) without the Python module.
 
-  test_gallery.py --pictures     writes docs/images/gallery anew
+  test_gallery.py --pictures     rewrites docs/images/gallery
 """
 import glob
 import os
@@ -23,7 +23,8 @@ IMAGES = os.path.join(ROOT, "docs/images/gallery")
 
 
 def pixels(path):
-    """The picture in a PNG file as the gallery writes them, u8 [height, width, 3]: one IDAT, rows of differences from the pixel to the left."""
+    """Returns the picture in a PNG file of the gallery, u8 [height, width, 3]: one IDAT, rows of differences from the pixel to the
+    left."""
     with open(path, "rb") as file:
         data = file.read()
     width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
@@ -40,13 +41,13 @@ def test(path, page, folder):
     assert lines < 80, f"{path} has {lines} lines, 80 or more"
     assert f"<!-- code: examples/gallery/{name}.py -->" in page and f"images/gallery/{name}.png" in page, f"docs/gallery/README.md lacks {name}"
     made, kept = os.path.join(folder, name + ".png"), os.path.join(IMAGES, name + ".png")
-    environment = {**os.environ, "PYTHONPATH": MODULE, "ONEPASS_TESTING": ""}  # as a user runs it
+    environment = {**os.environ, "PYTHONPATH": MODULE, "ONEPASS_TESTING": ""}  # like a user's run
     run = subprocess.run([sys.executable, path, made, "--rounds", "0"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(f"--- {name}\n{run.stdout}", end="", flush=True)
     assert run.returncode == 0 and "results differ by" in run.stdout, f"{name} failed"
     if folder == IMAGES:
         return
-    a, b = pixels(made).astype(int), pixels(kept)  # NumPy makes the colors, and may round otherwise on another processor
+    a, b = pixels(made).astype(int), pixels(kept)  # NumPy computes the colors, and may round differently on another processor
     assert a.shape == b.shape and np.abs(a - b).max() <= 1, f"{kept} is not what the program draws: tests/test_gallery.py --pictures writes it anew"
 
 

@@ -1,4 +1,4 @@
-"""tools/gpu-check: the folder it makes, on the driver that is none, and where there is no driver at all."""
+"""Tests tools/gpu-check: the folder that it makes, with the fake driver and without a driver."""
 import html.parser
 import json
 import os
@@ -16,7 +16,7 @@ FULL = bool(os.environ.get("ONEPASS_TEST_FULL"))
 
 
 class Lines(html.parser.HTMLParser):
-    """The JSON that the page holds, and whether its tables are whole."""
+    """Parser of the page's JSON, which also checks that its tables are complete."""
 
     def __init__(self, text):
         super().__init__()
@@ -147,7 +147,7 @@ esac
         self.assertIn("a hazard in kernel_0", lines["racecheck: form: rows of 64, f32"]["what"])
 
     def test_torch_beside(self):
-        """Its results near ours on the CPU, where torch is there; ours that are off are said to be."""
+        """Torch's results are close to onepass's on the CPU, if torch is installed. Wrong results are reported."""
         script = os.path.join(ROOT, "tests/gpu_check/beside_torch.py")
         if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0:
             self.skipTest("no torch")

@@ -1,5 +1,5 @@
-"""docs/language.md, "Programs", sentence by sentence: programs through `onepass run --batch`, with what they must give or the error they
-must get. What a program means is tested elsewhere against references; this holds the page's grammar and its limits."""
+"""Tests docs/language.md, "Programs", sentence by sentence: programs of `onepass run --batch`, with their results or errors. Other
+tests compare results with references; this one tests the grammar and the limits."""
 import json
 import math
 import os
@@ -37,7 +37,7 @@ def f32(*values):
 
 # (program, {output: (values, shape, type)})
 GIVES = [
-    # ---- a bare expression is `out`; free names are inputs; statements end at a newline or `;`; what nothing uses is an output, in order
+    # ---- a bare expression is `out`; free names are inputs; statements end at a newline or `;`; unused values are outputs, in order
     ("x*w + 1", {"out": ([11, 41, 91, 41, 101, 181], (2, 3), "<f4")}),
     ("s = w*2; m = max(w)", {"s": ([20, 40, 60], (3,), "<f4"), "m": ([30], (), "<f4")}),
     ("a = w + 1\nr = a*2\nq = w", {"r": ([22, 42, 62], (3,), "<f4"), "q": ([10, 20, 30], (3,), "<f4")}),
@@ -56,7 +56,7 @@ GIVES = [
     ("fn f(a, p: i64[]) { return a*p }\nf(w, k)", {"out": ([70, 140, 210], (3,), "<f4")}),
     ("fn f(a, p) { return a*p }\nf(p=2, a=w)", {"out": ([20, 40, 60], (3,), "<f4")}),
     ("fn sum(a) { return a*2 }\nsum(w)", {"out": ([20, 40, 60], (3,), "<f4")}),  # a function of the program hides the operator
-    # ---- a name before `(` is an operator or a function, any other a value
+    # ---- a name before `(` is an operator or a function; any other name is a value
     ("mean = sum(w) / size(w)", {"mean": ([20], (), "<f4")}),
     # ---- precedence and associativity are Python's
     ("-w[0]**2", {"out": ([-100], (), "<f4")}),
@@ -71,7 +71,7 @@ GIVES = [
     ("b ? w : c ? 2*w : 3*w", {"out": ([10, 40, 30], (3,), "<f4")}),
     ("~i", {"out": ([-6, 6, -10], (3,), "<i4")}),
     ("+w", {"out": ([10, 20, 30], (3,), "<f4")}),
-    # ---- literals take the type that they meet
+    # ---- literals take the type of the other operand
     ("w*0.5", {"out": ([5, 10, 15], (3,), "<f4")}),
     ("d*0.1", {"out": ([0.5*0.1, 0.25*0.1], (2,), "<f8")}),
     ("full([2], 0.1, f64)", {"out": ([0.1, 0.1], (2,), "<f8")}),
@@ -85,7 +85,7 @@ GIVES = [
     ("full([2], true)", {"out": ([True, True], (2,), "|b1")}),
     ("1 + 2", {"out": ([3], (), "<i8")}),
     ("2 / 4", {"out": ([0.5], (), "<f4")}),
-    ("t = sqrt(4) + 1; t*w", {"out": ([30, 60, 90], (3,), "<f4")}),  # a literal by a name stays one
+    ("t = sqrt(4) + 1; t*w", {"out": ([30, 60, 90], (3,), "<f4")}),  # a named literal stays a literal
     ("t = 0.5 + 0.25; t*d", {"out": ([0.375, 0.1875], (2,), "<f8")}),
     ("cast(e, f64) - cast(pi, f64)", {"out": ([math.e - math.pi], (), "<f8")}),
     ("where(b, inf, -inf) < 0", {"out": ([False, True, False], (3,), "|b1")}),
@@ -110,12 +110,12 @@ GIVES = [
     ("x.shape[1] + x.shape[-2]", {"out": ([5], (), "<i8")}),
     ("reshape(x, [x.shape[1], -1])", {"out": ([1, 2, 3, 4, 5, 6], (3, 2), "<f4")}),
     ("w / size(x)", {"out": (f32(10/6, 20/6, 5), (3,), "<f4")}),
-    ("u + size(u)", {"out": ([202, 102], (2,), "|u1")}),  # without a type until it meets one
+    ("u + size(u)", {"out": ([202, 102], (2,), "|u1")}),  # untyped until combined with a typed value
     # ---- derivatives
     ("loss = sum(w*w); dw = grad(loss, [w])", {"dw": ([20, 40, 60], (3,), "<f4")}),
     ("da, db = grad(sum(x*w), [w, x])", {"da": ([5, 7, 9], (3,), "<f4"), "db": ([10, 20, 30]*2, (2, 3), "<f4")}),
     ("s = w*w; g = grad(sum(s*s), [s])", {"g": ([200, 800, 1800], (3,), "<f4")}),
-    ("g = grad(sum(w), [v])", {"g": ([0]*8, (8,), "<f4")}),  # an unused one has a zero derivative
+    ("g = grad(sum(w), [v])", {"g": ([0]*8, (8,), "<f4")}),  # an unused input has a zero derivative
     ("g = grad(sum(grad(sum(w**3), [w])), [w])", {"g": ([60, 120, 180], (3,), "<f4")}),
     ("g = vjp(w*w, [w], w)", {"g": ([200, 800, 1800], (3,), "<f4")}),
     # ---- loops with state
@@ -239,7 +239,7 @@ class Language(unittest.TestCase):
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def answers(self, rows, mode):
-        """A job for each row. Runs without outputs and without inputs tell which ones each program has."""
+        """Runs a job for each row. First runs without outputs and inputs find the names of each program."""
         jobs = [{"formula": program, "mode": mode} for program, _ in rows]
         for n, (job, answer) in enumerate(zip(jobs, self.batch(jobs))):
             names = answer["error"].split("; the program's outputs are ")[1:]

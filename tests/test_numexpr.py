@@ -1,6 +1,6 @@
-"""numexpr's own tests, those of its installed package, with onepass.evaluate in place of numexpr.evaluate.
+"""Runs the tests of the installed numexpr package with onepass.evaluate instead of numexpr.evaluate.
 
-Skipped (77) where the build has no Python module or Python has no numexpr, and outside of tools/test --full.
+Skipped (77) without the Python module or numexpr, and outside of tools/test --full.
 """
 import ast
 import importlib.util
@@ -74,7 +74,7 @@ LEFT_OUT = {
     "test_threading_config": THREADS,
     "test_threading.test_thread_safety": INTERNALS,
 }
-# Statements of the tests that are run.
+# Statements of the run tests that are left out.
 STATEMENTS_LEFT_OUT = {
     "test_numexpr.test_reductions": [("disassemble(", INTERNALS), ("0.1j", COMPLEX)],
     "test_numexpr.test_axis": [("axis=-1", LANGUAGE + "a negative axis counts from the end")],
@@ -84,9 +84,9 @@ STATEMENTS_LEFT_OUT = {
     "test_evaluate.test_sanitize": [("__builtins__", INTERNALS), ("2.5 + 1.5j", COMPLEX), (".real", COMPLEX), (".imag", COMPLEX), ("j')", COMPLEX), ("bytes", STRINGS), ("b:", STRINGS)],
     "test_evaluate.test_bool_funcs": [("complex128", COMPLEX)],
 }
-# Parts of statements, and what stands in their place.
+# Parts of statements and their replacements.
 REPLACED = {"np.int32, np.int64, complex]": ("np.int32, np.int64]", COMPLEX)}
-# Of test_expressions: texts that are left out, and of which types.
+# Texts of test_expressions that are left out, depending on the type.
 EXPRESSIONS_LEFT_OUT = [
     (lambda text, dtype: dtype == complex, COMPLEX),
     (lambda text, dtype: ".real" in text, COMPLEX),
@@ -101,7 +101,7 @@ def evaluate(*args, _frame_depth=3, **kwargs):
 
 
 class Pytest(types.ModuleType):
-    """What the tests use of pytest."""
+    """Stand-in for the parts of pytest that the tests use."""
 
     class mark:
         @staticmethod
@@ -126,7 +126,7 @@ class Pytest(types.ModuleType):
 
 
 def without_statements(tree):
-    """The file without what STATEMENTS_LEFT_OUT names. Each entry is one or more statements."""
+    """Returns the file without the statements in STATEMENTS_LEFT_OUT. Each entry must match at least one."""
     for cls in tree.body:
         for function in getattr(cls, "body", []):
             for text, _ in STATEMENTS_LEFT_OUT.get(f"{getattr(cls, 'name', '')}.{getattr(function, 'name', '')}", []):
@@ -137,7 +137,7 @@ def without_statements(tree):
 
 
 def dropped(node, text):
-    """Drops the smallest statements that have the text; returns how many."""
+    """Drops the smallest statements that contain the text. Returns their number."""
     count = 0
     for field in ("body", "orelse", "finalbody"):
         statements = getattr(node, field, None)
@@ -179,7 +179,7 @@ def numexprs_tests():
 
 
 TESTS = numexprs_tests()
-sys.modules["numexpr_tests"] = TESTS  # for a process that is started by a test
+sys.modules["numexpr_tests"] = TESTS  # for processes that a test starts
 
 
 class Expressions(unittest.TestCase):
@@ -199,7 +199,7 @@ class Expressions(unittest.TestCase):
 
 
 def load_tests(loader, tests, pattern):
-    """numexpr's classes without what is left out; every entry of the lists names a test."""
+    """Loads numexpr's classes without the tests that are left out. Every entry of the lists must name a test."""
     suite = unittest.TestSuite([loader.loadTestsFromTestCase(Expressions), loader.loadTestsFromTestCase(Left)])
     names = set()
     for name, cls in vars(TESTS).items():

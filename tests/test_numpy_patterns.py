@@ -1,22 +1,22 @@
-"""Programs as people write them with NumPy (tests/numpy_patterns/patterns.txt), each in several shapes, against what NumPy computes.
+"""Compares typical NumPy programs (tests/numpy_patterns/patterns.txt), each in several shapes, with NumPy's results.
 
-Each runs in modes adaptive, unfused and reference, in one process (`onepass run --batch`), in f32 and f64 in turn; the three have equal bits, and
-NumPy, which computes in f64, agrees within a tolerance. Gradients are compared with central differences of the loss in NumPy.
+Each program runs in modes adaptive, unfused and reference in one process (`onepass run --batch`), alternately in f32 and f64. The modes have equal
+bits. NumPy, which computes in f64, agrees within a tolerance. Gradients are compared with central differences of the loss in NumPy.
 
 A line of the file:   formula || NumPy || inputs || conditions
-  inputs       x[n,d]  k:below5[n]: a letter is a length, `2n` twice that; ordinary numbers in [-1, 1) unless the kind says other:
+  inputs       x[n,d]  k:below5[n]: a letter is a length, `2n` twice that. Values are in [-1, 1) unless a kind is given:
                pos (0.1 to 0.9), int (-9 to 9, i64), below5 (indices, i64), bool
-  conditions   n>=2: the formula needs that many; n<=40; f32: not in f64
+  conditions   n>=2 or n<=40: required lengths; f32: not in f64
   of a gradient:   [statements;] grad x || loss || loss in NumPy || inputs || conditions
 
-  test_numpy_patterns.py [WORD …]    only those lines that have one of the words in them; prints them
+  test_numpy_patterns.py [WORD …]    runs and prints only lines that contain one of the words
 """
 import os
 import sys
 
 try:
     import numpy as np
-except ImportError:  # the one that CMake found may be another than Debian's
+except ImportError:  # CMake may have found another Python than Debian's
     python = "/usr/bin/python3"
     if os.path.realpath(sys.executable) == os.path.realpath(python) or not os.path.exists(python) or os.environ.get("ONEPASS_NUMPY_TRIED"):
         print("skipped: no Python with NumPy; install Debian's python3-numpy")
@@ -34,7 +34,7 @@ ONEPASS = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.pa
 MODES = ("adaptive", "unfused", "reference")
 
 LETTERS = "nmdchwb"
-SIZES = [  # small, odd, one of each, long, and nothing: first, second or third length
+SIZES = [  # small, odd, all 1, long, and zero as first, second or third length
     dict(zip(LETTERS, (4, 3, 2, 2, 4, 6, 2))),
     dict(zip(LETTERS, (17, 5, 3, 3, 7, 9, 3))),
     dict(zip(LETTERS, (1, 1, 1, 1, 1, 1, 1))),
@@ -44,7 +44,7 @@ SIZES = [  # small, odd, one of each, long, and nothing: first, second or third 
     dict(zip(LETTERS, (3, 4, 0, 2, 3, 4, 0))),
 ]
 LONG = 3
-VECTOR = 5003  # the long one of formulas over one axis that make no more of it
+VECTOR = 5003  # the long length of formulas over one axis
 
 
 def softmax(x, axis=-1):
@@ -68,7 +68,7 @@ def scatter_add(x, k, y):
 
 
 def after(x, at, v):
-    """x after x[at] = v."""
+    """Returns x after x[at] = v."""
     out = np.array(x, dtype=np.float64)
     out[at] = v
     return out
@@ -154,7 +154,7 @@ class Pattern:
         return out
 
     def expected(self, arrays):
-        """What NumPy computes, in f64, for each output; of a gradient some of its elements: (places, values)."""
+        """Returns NumPy's result in f64 for each output. For a gradient: some of its elements, as (indices, values)."""
         values = {k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in arrays.items()}
         with np.errstate(all="ignore"):
             if not self.by:

@@ -1,4 +1,4 @@
-"""The Python module: docs/python.md's promises, operator by operator and whole. Skipped (77) where the build has no module."""
+"""Tests the Python module: the guarantees of docs/python.md, by operator and as a whole. Skipped (77) without the module."""
 import collections
 import dataclasses
 import functools
@@ -43,7 +43,7 @@ class Test(unittest.TestCase):
 
 
 class Operators(Test):
-    """Each is the formula language's operator of its name: the same bits, outside of a function and recorded in one."""
+    """Tests that each function has the bits of the formula operator of the same name, outside of a function and recorded."""
 
     def check(self, name, call, formula, **inputs):
         wanted = op.evaluate(formula, inputs, {})
@@ -156,7 +156,7 @@ class Operators(Test):
             self.near(f(x, y), f(a, b))
             self.near(f(x, 0.25), f(a, np.float32(0.25)))
             self.near(f(0.25, x), f(np.float32(0.25), a))
-            self.near(f(a, y), f(a, b))  # NumPy's array on the left leaves it to ours
+            self.near(f(a, y), f(a, b))  # NumPy's array on the left defers to onepass's operator
         for name in "and_ or_ xor lshift rshift".split():
             f = getattr(__import__("operator"), name)
             self.same(f(i, j), f(np.asarray(i), np.asarray(j)))
@@ -318,7 +318,7 @@ class Functions(Test):
         for f in functions:
             compiled = op.jit(f)
             self.near(compiled(a), np.tanh(a / 2) / 2)
-            graphs.add(re.sub(r" *#.*|(?<== input )\w+", "", compiled.recorded_graph()))  # the same but for lines and names
+            graphs.add(re.sub(r" *#.*|(?<== input )\w+", "", compiled.recorded_graph()))  # equal except for lines and names
         self.assertEqual(len(graphs), 1, graphs)
 
     def test_methods(self):
@@ -413,7 +413,7 @@ class Functions(Test):
         with self.assertRaisesRegex(op.FormulaError, r"(?s)formula:1:\d+.*\^"):
             op.formula("x +* 2")
         with self.assertRaises(ZeroDivisionError):
-            op.jit(lambda x: x * (1 // 0))(a)  # the function's own error comes through
+            op.jit(lambda x: x * (1 // 0))(a)  # the function's own error is passed on
         with self.assertRaisesRegex(TypeError, "where"):
             op.jit(lambda x: x if x > 0 else -x)(1.0)
         with self.assertRaisesRegex(TypeError, "returns nothing"):
@@ -426,7 +426,7 @@ class Functions(Test):
             op.jit(lambda x: x + kept[0])(a)
         with self.assertRaises(OverflowError):
             op.add(a, 1 << 70)
-        self.near(op.jit(lambda x: x + 1)(a), a + 1)  # nothing was lost by any of them
+        self.near(op.jit(lambda x: x + 1)(a), a + 1)  # the errors have no side effects
 
 
     def test_names_of_parameters(self):
@@ -521,7 +521,7 @@ class Records(Test):
         self.assertEqual(op.recent_calls(5), [])
 
     def test_another_process_finds_kernels_on_disk(self):
-        # A remainder never runs in tiles: it is compiled, or found.
+        # A remainder never runs in the tiled interpreter: it is compiled or found.
         program = """import numpy as np, onepass as op
 f = op.jit(lambda x: x % 7 * 2 + 1)
 f(np.ones(100, np.float32))
@@ -608,7 +608,7 @@ class Derivatives(Test):
         gc.collect()
         self.assertEqual((sys.getrefcount(x), sys.getrefcount(w)), before)
         pullback = op.vjp(lambda a, b: a * b, x, w)[1]
-        self.assertTrue(all(v["referenced"] for v in pullback.stats()["values"]))  # the arrays themselves, no copies
+        self.assertTrue(all(v["referenced"] for v in pullback.stats()["values"]))  # the arrays themselves, not copies
         self.assertGreater(sys.getrefcount(x), before[0])
         del pullback
         gc.collect()
@@ -667,7 +667,7 @@ class Formulas(Test):
         self.near(op.evaluate("b*e", {"b": b}, {}), b * math.e)
         self.near(op.evaluate("b*e + e_", {"b": b, "e": 2.0, "e_": 1}), b * 2 + 1)
         out = np.zeros((2, 3))
-        self.assertIs(op.evaluate("a*2", out=out), out)  # another type, as casting allows
+        self.assertIs(op.evaluate("a*2", out=out), out)  # another type, allowed by casting
         self.same(out, (a * 2).astype(np.float64))
         with self.assertRaisesRegex(TypeError, "same_kind"):
             op.evaluate("a*2", out=np.zeros((2, 3), np.int32))
@@ -722,7 +722,7 @@ class Process(Test):
     def test_the_interpreter_runs_during_a_call(self):
         go, seen = threading.Event(), []
 
-        def stop():  # asked by the call, about every 20 ms, until the other thread has run
+        def stop():  # called by the call about every 20 ms, until the other thread has run
             go.set()
             return len(seen) > 0
 
@@ -935,12 +935,12 @@ class Docs(Test):
         with open(os.path.join(ROOT, "include/onepass/tensor.h")) as f:
             names = set(re.findall(r"onepass::(\w+)", f.read().split("namespace names {")[1].split("}")[0]))
         self.assertGreater(len(names), 100)
-        names -= {"variance", "stddev"}  # Python has no namespace std, which these evade
+        names -= {"variance", "stddev"}  # these names avoid C++'s namespace std, which Python lacks
         self.assertEqual({n for n in names if not hasattr(op, n)}, set())
 
 
 def missing(module):
-    """Why its tests are skipped: these modules are large and slow to import, so only tools/test --full uses them, where they are installed."""
+    """Returns the reason to skip a module's tests. These modules are large and slow to import, so only tools/test --full uses them."""
     if not os.environ.get("ONEPASS_TEST_FULL"):
         return f"{module} is used by tools/test --full alone"
     return None if importlib.util.find_spec(module) else f"{module} is not installed"
@@ -987,13 +987,13 @@ class Jax(Test):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         import jax
 
-        ours = op.Array(op.ones((1000,)))  # onepass's memory is aligned as JAX wants it
+        ours = op.Array(op.ones((1000,)))  # onepass's memory has the alignment that JAX requires
         theirs = jax.numpy.from_dlpack(ours)
         self.assertEqual(theirs.unsafe_buffer_pointer(), np.asarray(ours).ctypes.data)
         x = jax.numpy.arange(1000, dtype=jax.numpy.float32)
         a = op.from_dlpack(x)
         self.assertEqual(x.unsafe_buffer_pointer(), np.asarray(a).ctypes.data)
-        self.assertTrue(a.is_read_only)  # as JAX's arrays are
+        self.assertTrue(a.is_read_only)  # like JAX's arrays
         self.same(op.jit(lambda x: x * 2)(x), np.arange(1000, dtype=np.float32) * 2)
 
 

@@ -1,6 +1,6 @@
-"""A relaxed program moves no more counted bytes than the strict one, and stores no more between its kernels: over all workloads of bench/, the
-reductions of reductions and the layouts that bench/layouts times, and sums of products that `contract` or `reassociate` may make
-contractions of."""
+"""A relaxed program moves at most the counted bytes of the strict one, and stores at most as much between its kernels. Tests all
+workloads of bench/, reductions of reductions, the layouts of bench/layouts, and sums of products that `contract` or `reassociate`
+may turn into contractions."""
 import importlib.util
 import json
 import os
@@ -52,7 +52,7 @@ PROGRAMS += [(text, text, shapes) for text, shapes in MORE]
 
 
 def moved(program, shapes, relax=None):
-    """Bytes that all kernels load and store, and how many kernels there are."""
+    """Returns the bytes that all kernels load and store, and the number of kernels."""
     with tempfile.NamedTemporaryFile("w", suffix=".fuse") as file:
         file.write(program)
         file.flush()

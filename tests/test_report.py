@@ -1,4 +1,5 @@
-"""Records of `onepass dump`: JSON by the schema, dumps that run again with the same bits, pictures, and the page's text. test_browser.py opens it."""
+"""Tests records of `onepass dump`: JSON and its schema, dumps that run again with the same bits, pictures, and the page's text. See
+test_browser.py too."""
 import json
 import os
 import random
@@ -44,7 +45,7 @@ class Case(CommandCase):
 
 
 def problems(value, schema, where="record"):
-    """What is wrong by the part of JSON Schema that docs/record.schema.json uses: where jsonschema is not installed."""
+    """Checks the subset of JSON Schema that docs/record.schema.json uses, for machines without jsonschema."""
     if schema.get("$ref") == "#":
         schema = SCHEMA
     kinds = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
@@ -77,7 +78,7 @@ def problems(value, schema, where="record"):
 
 class Json(Case):
     def test_schema(self):
-        """Each dump is what the schema says, by jsonschema where it is installed, and by our own check; what is not, is found."""
+        """Each dump matches the schema, by jsonschema if installed and by our own check, which must find errors."""
         for name, formula, shapes in PROGRAMS:
             for mode in ["adaptive"] + ["unfused", "reference"] * (name in ("softmax", "gather")):
                 with self.subTest(name, mode=mode):
@@ -112,7 +113,7 @@ class Json(Case):
                 self.assertTrue(s["outputs"] or s["readers"], "stored for nobody")
 
     def test_needed_bytes(self):
-        """The least possible is what is needed of the inputs, once, and the results, once."""
+        """The least possible bytes are the needed parts of the inputs and the results, each once."""
         self.assertEqual(self.dump("x*w + b", ["x=f32[64,256]", "w=f32[256]", "b=f32[256]"])["least_bytes"], 4 * (2 * 64 * 256 + 2 * 256))
         self.assertEqual(self.dump("x[2:10]*2", ["x=f32[1000]"])["least_bytes"], 4 * 16)
         self.assertEqual(self.dump("x[1:]*2 + x[:-1]", ["x=f32[1000]"])["least_bytes"], 4 * 1999)
@@ -127,7 +128,7 @@ class Pullback(Case):
     AFFINE = ["y = x*reshape(w, [4, 3, 1, 1]) + b", "--shapes", "x=f32[4,3,8,8]", "w=f32[4,3]", "b=f32[8,8]", "--pullback"]
 
     def test_json(self):
-        """Forward and backward beside each other: the affine function of reshapes is one kernel each, and names say what is handed over."""
+        """Forward and backward records: the affine function of reshapes is one kernel in each, and names identify the residuals."""
         record = json.loads(self.onepass("dump", *self.AFFINE, "--json").stdout)
         self.assertEqual(problems(record, SCHEMA), [])
         if jsonschema:
@@ -150,7 +151,7 @@ class Pullback(Case):
         self.assertEqual([n["name"] for n in record["backward"]["nodes"] if n["kind"] == "input"], ["dout", "w", "saved0", "out", "saved1"])
 
     def test_names_that_are_there(self):
-        """A cotangent gives way to an argument of its name."""
+        """A cotangent is renamed if an argument has its name."""
         record = json.loads(self.onepass("dump", "y = dy*x*x", "--shapes", "x=f32[8]", "dy=f32[8]", "--pullback", "--json").stdout)
         names = [n["name"] for n in record["backward"]["nodes"] if n["kind"] == "input"]
         self.assertEqual(names[0], "dy_")
@@ -165,7 +166,7 @@ class Again(Case):
     NUMPY = {"f32": ("<f4", 4), "f64": ("<f8", 8), "i64": ("<i8", 8), "f16": ("<f2", 2)}
 
     def test_run(self):
-        """A dump is a program: it gives the bits of the one that it was made of, on the same inputs."""
+        """A dump is a program with the bits of its source on the same inputs."""
         draw = random.Random(1)
         for name, formula, shapes in PROGRAMS:
             with self.subTest(name):
@@ -193,7 +194,7 @@ class Again(Case):
                 self.assertEqual((again["recorded"], again["graph"]), (record["recorded"], record["graph"]))
 
     def test_drawn(self):
-        """Without inputs a dump draws them: the same in each run, whatever else is given."""
+        """Without inputs a dump draws them: the same in each run, whatever other options are given."""
         with open(self.path("d.json"), "w", encoding="utf-8") as file:
             file.write(self.onepass("dump", "x*2 + y", "--shapes", "x=f32[100]", "y=f32[100]", "--json").stdout)
         self.onepass("run", "d.json", "-o", "out=a.npy", "--compare")
@@ -216,7 +217,7 @@ class Text(Case):
         text = self.onepass("dump", "y = x*1 + 0*x; z = sum(y[:, 0:3], axis=1)", "--shapes", "x=f32[64,256]", "--passes").stdout
         for part in ["// ---- recorded\n", "// ---- relax: (left out: arithmetic is strict)\n", "// ---- halves: (unchanged)\n", "// ---- unroll: ", "// ---- fuse\ngroup 0"]:
             self.assertIn(part, text)
-        self.assertNotIn("reduce_sum", text[text.index("// ---- unroll"):])  # three elements, written one by one
+        self.assertNotIn("reduce_sum", text[text.index("// ---- unroll"):])  # three elements, unrolled
 
     def test_why(self):
         text = self.onepass("dump", "p = softmax(x); m = max(p); q = p / m", "--shapes", "x=f32[64,256]", "--why").stdout
@@ -224,7 +225,7 @@ class Text(Case):
             self.assertIn(part, text)
 
     def test_pictures(self):
-        """dot and SVG have each kernel and each operator; SVG is well-formed, with Graphviz and without."""
+        """dot and SVG have each kernel and each operator. SVG is well-formed, with and without Graphviz."""
         import xml.etree.ElementTree as tree
         for name, formula, shapes in PROGRAMS:
             with self.subTest(name):
@@ -240,7 +241,7 @@ class Text(Case):
                         self.assertIn(f"kernel {k}", texts)
                     for o in record["outputs"]:
                         self.assertIn(o["name"], texts)
-        # No two boxes of 200 operators cover each other.
+        # No two boxes of 200 operators overlap.
         many = "; ".join(["a0 = x*y"] + [f"a{i} = {'exp' if i % 7 == 0 else 'tanh'}(a{i - 1})*y + a{max(i - 3, 0)}" for i in range(1, 67)])
         self.onepass("dump", many, "--shapes", "x=f32[64]", "y=f32[64]", "--svg", "x.svg", ONEPASS_DOT="none")
         root = tree.parse(self.path("x.svg")).getroot()
@@ -254,7 +255,7 @@ class Text(Case):
 
 class Record(Case):
     def test_bench(self):
-        """The record of a program that ran has times, tiers and where its kernels came from."""
+        """The record of a program that ran has times, tiers and origins of its kernels."""
         self.onepass("bench", "p = softmax(x); m = max(p); q = p / m", "--shapes", "x=f32[64,256]", "--record", "r.json")
         with open(self.path("r.json"), encoding="utf-8") as file:
             record = json.load(file)
@@ -267,7 +268,7 @@ class Record(Case):
             self.assertGreater(kernel["gigabytes_per_second"], 0)
             self.assertAlmostEqual(kernel["of_copy"], kernel["gigabytes_per_second"] / record["copy_gigabytes_per_second"], delta=1e-4 * kernel["of_copy"])
             self.assertTrue(kernel["tier"] and kernel["cache_sentence"])
-            # A kernel for these lengths alone comes behind it, where that was tried by the end.
+            # A shape-specialized kernel follows, if its trial has ended.
             self.assertIn("optimized", [c["tier"] for c in kernel["compiles"]])
             for made in kernel["compiles"]:
                 self.assertEqual([s["name"] for s in made["stages"]][-4:], ["build LLVM IR", "LLVM passes", "machine code", "load"])
@@ -282,7 +283,7 @@ class PageCase(Case):
 
 class Page(PageCase):
     def test_alone(self):
-        """One file: nothing in it names another one, and no text of a program ends an element."""
+        """The page is one file: it refers to no other file, and no program text can close an element."""
         evil = "y = x*2 # </script><script>throw 1</script> <img src=x onerror=alert(1)>"
         page = self.html(evil, ["x=f32[8]"])
         start = page.index('id="record">') + len('id="record">')
@@ -297,7 +298,7 @@ class Page(PageCase):
 
 class Profile(Case):
     def test_trace(self):
-        """ONEPASS_PROFILE writes a trace as Perfetto reads it: events within their calls, in microseconds, with shapes."""
+        """ONEPASS_PROFILE writes a trace for Perfetto: events within their calls, in microseconds, with shapes."""
         npy.write(self.path("x.npy"), [1.0] * 3000, [30, 100])
         self.onepass("run", "p = softmax(x); m = max(p); q = p / m", "x=x.npy", "-o", "q=q.npy", ONEPASS_PROFILE=self.path("trace.json"))
         with open(self.path("trace.json"), encoding="utf-8") as file:
