@@ -1,5 +1,5 @@
-# code_id.h: a hash of the sources that decide what code a kernel's key stands for, and of LLVM's version. The disk cache keeps the kernels
-# of different builds apart by it. The file changes only when the hash does, so that other edits rebuild nothing.
+# Generates code_id.h: a hash of LLVM's version and of the sources that determine the code of a kernel's key. The disk cache uses it to
+# separate kernels of different builds. The file changes only with the hash, so other edits rebuild nothing.
 
 if(CMAKE_SCRIPT_MODE_FILE)  # run by the build
   set(all "${EXTRA}")
@@ -13,12 +13,12 @@ if(CMAKE_SCRIPT_MODE_FILE)  # run by the build
   return()
 endif()
 
-# onepass_code_id(<target> <text>): gives the target the header; <text> goes into the hash.
+# onepass_code_id(<target> <text>): adds the header to the target; <text> is part of the hash.
 function(onepass_code_id target extra)
   set(patterns ir/*.cpp ir/*.h ir/*.def compiler/*.cpp compiler/*.h)
   list(TRANSFORM patterns PREPEND ${PROJECT_SOURCE_DIR}/)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${patterns})
-  list(FILTER sources EXCLUDE REGEX "/compiler/tiles/")  # the tiled interpreter is part of the library: no file holds its code
+  list(FILTER sources EXCLUDE REGEX "/compiler/tiles/")  # the tiled interpreter is part of the library, so no cached kernel contains its code
   set(folder ${PROJECT_BINARY_DIR}/generated)
   add_custom_command(OUTPUT ${folder}/code_id.stamp BYPRODUCTS ${folder}/code_id.h DEPENDS ${sources} VERBATIM
     COMMAND ${CMAKE_COMMAND} "-DSOURCES=${sources}" "-DEXTRA=${extra}" -DOUTPUT=${folder}/code_id.h -DSTAMP=${folder}/code_id.stamp

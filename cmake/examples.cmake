@@ -1,5 +1,5 @@
-# Examples use the shared library and the public headers alone, as a user's program does.
-# examples/NAME.cpp and examples/NAME/*.cpp (with a main.cpp) become build/<preset>/examples/NAME.
+# Examples use only the shared library and the public headers, like a user's program. examples/NAME.cpp and examples/NAME/*.cpp (with a
+# main.cpp) become build/<preset>/examples/NAME.
 
 find_package(PNG QUIET)
 

@@ -1,4 +1,4 @@
-// The compiled part of fmt 9, as its own src/format.cc has it (the Debian package brings only the shared library).
+// The compiled part of fmt 9, as in its src/format.cc. The Debian package contains only the shared library.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

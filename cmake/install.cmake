@@ -1,14 +1,14 @@
-# cmake --install (components runtime, development, tools) and cpack (a Debian package for each): the shared library, the code generator in a
-# folder of its own, the headers, packages for find_package and pkg-config, the command. No path in it is absolute, so the installed tree may
-# be moved.
+# cmake --install (components runtime, development, tools) and cpack (a Debian package for each): the shared library, the code generator in
+# a separate folder, the headers, packages for find_package and pkg-config, and the command. The installed tree has no absolute paths, so it
+# can be moved.
 
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/onepass)
-# Beside the library but apart from those of other versions, which have the same file name.
+# Next to the library, but separate from other versions, whose modules have the same file name.
 set(module_folder ${CMAKE_INSTALL_LIBDIR}/onepass-${PROJECT_VERSION})
 
-# Where runtime/codegen.cpp looks: from the folder of libonepass.so, and from that of the command.
+# Search paths of runtime/codegen.cpp, relative to the folders of libonepass.so and of the command.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR} OUTPUT_VARIABLE prefix_from_bin)
 set_property(SOURCE runtime/codegen.cpp APPEND PROPERTY COMPILE_DEFINITIONS
   ONEPASS_MODULE_FROM_LIBRARY="onepass-${PROJECT_VERSION}" ONEPASS_MODULE_FROM_PROGRAM="${prefix_from_bin}/${module_folder}")
@@ -24,7 +24,7 @@ if(TARGET onepass)
     COMPONENT development)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/onepassConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/onepassConfigVersion.cmake DESTINATION ${package_folder} COMPONENT development)
-  # pkg-config finds the prefix from where its file is.
+  # pkg-config computes the prefix from the path of this file.
   cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig
              OUTPUT_VARIABLE prefix_from_pkgconfig)
   configure_file(cmake/onepass.pc.in ${PROJECT_BINARY_DIR}/onepass.pc @ONLY)
@@ -35,7 +35,7 @@ if(TARGET onepass_llvm)
 endif()
 if(TARGET onepass_command)
   install(TARGETS onepass_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
-  # The manual page is the command's own help.
+  # The manual page is generated from the command's help.
   if(NOT CMAKE_CROSSCOMPILING)
     set(page ${PROJECT_BINARY_DIR}/share/onepass.1)
     add_custom_command(OUTPUT ${page} COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/share
@@ -50,7 +50,7 @@ if(TARGET onepass_command)
   install(FILES tools/completions/onepass.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT tools)
 endif()
 
-# The licences, LLVM's among them, go with each package, the pages and the examples' sources with the headers.
+# Each package has the licenses, including LLVM's. The development package also has the pages and the examples' sources.
 foreach(part "runtime;libonepass${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}" "development;libonepass-dev" "tools;onepass-tools")
   list(GET part 0 component)
   list(GET part 1 package)

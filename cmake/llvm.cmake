@@ -1,5 +1,5 @@
-# The code generator: libonepass_llvm.so, a private module that the library opens at the first compile. It holds the parts of LLVM
-# that it needs, from the static archives where they are installed, and exports nothing but its entry points `onepass_*`.
+# The code generator: libonepass_llvm.so, a private module that the library opens at the first compile. It contains the required parts of
+# LLVM, from static archives if they are installed, and exports only its entry points `onepass_*`.
 
 onepass_sources(llvm_sources compiler/llvm/*.cpp)
 if(NOT llvm_sources)
@@ -27,10 +27,11 @@ if(NOT LLVM_ENABLE_RTTI)
 endif()
 target_precompile_headers(onepass_llvm PRIVATE ${ONEPASS_COMMON_HEADERS} <llvm/IR/IRBuilder.h> <llvm/IR/Module.h>)
 
-# LLVM's tables of what instructions cost on forty processors hold the names of their rows, for its debugging output alone. They are 60 % of
-# the addresses that the dynamic linker writes when the module is opened, and it makes a copy of each page that it writes: 2 of 2.6 MB. This
-# takes the member with these tables out of an archive, and the names' relocations out of it: nothing reads them, and they stay null.
-# Where that cannot be done the module is linked as it is.
+# LLVM's tables of instruction costs on forty processors have row names, which only its debug output uses. These names are 60 % of the
+# addresses that the dynamic linker relocates when it opens the module. It copies each page that it writes: 2 of 2.6 MB.
+#
+# This function extracts the archive member with these tables and removes the names' relocations. The names stay null, and nothing reads
+# them. If a step fails, the module is linked unchanged.
 function(onepass_without_names result member library)
   get_target_property(archive ${library} LOCATION)
   set(folder ${PROJECT_BINARY_DIR}/llvm_tables)
@@ -49,8 +50,8 @@ endfunction()
 if(ONEPASS_LLVM_SHARED OR NOT TARGET LLVMX86CodeGen)
   set(llvm_libraries LLVM)
 else()
-  # Only the members that are referenced leave an archive, so a component more in this list costs nothing: the module knows this machine's
-  # processor alone. Tests have another one that knows AArch64 too.
+  # Only referenced members of an archive are linked, so additional components in this list cost nothing. The module has only this machine's
+  # processor; tests have another module that also has AArch64.
   llvm_map_components_to_libnames(llvm_libraries core support target targetparser analysis codegen selectiondag asmprinter mc mcparser
     scalaropts transformutils object runtimedyld jitlink orcjit irreader X86 AArch64)
   target_compile_definitions(onepass_llvm PRIVATE ONEPASS_LLVM_STATIC)
@@ -58,7 +59,7 @@ else()
     onepass_without_names(llvm_tables ${LLVM_NATIVE_ARCH}MCTargetDesc.cpp.o LLVM${LLVM_NATIVE_ARCH}Desc)
   endif()
 endif()
-# zstd from its archive, where it is installed, so that the module needs nothing that a Linux without packages lacks.
+# Uses zstd's archive if it is installed, so that the module requires no library that a minimal Linux lacks.
 if(TARGET zstd::libzstd_static AND TARGET LLVMSupport)
   get_target_property(links LLVMSupport INTERFACE_LINK_LIBRARIES)
   string(REPLACE zstd::libzstd_shared zstd::libzstd_static links "${links}")

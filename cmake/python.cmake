@@ -1,5 +1,5 @@
-# The Python module: build/<preset>/python/onepass, importable with that folder in PYTHONPATH; `pip install .` installs the same files.
-# Needs nanobind (its Python package), which a Python of the build's choice names: -DPython_EXECUTABLE=…
+# The Python module: build/<preset>/python/onepass, importable with that folder in PYTHONPATH. `pip install .` installs the same files.
+# Requires the Python package nanobind; -DPython_EXECUTABLE=… selects the Python.
 
 find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT
@@ -31,7 +31,7 @@ endforeach()
 nanobind_add_stub(onepass_python_stub MODULE onepass._core OUTPUT ${python_folder}/_core.pyi PYTHON_PATH ${PROJECT_BINARY_DIR}/python
                   DEPENDS onepass_python ${python_files})
 
-# What a wheel holds besides the Python files: the module, and beside it the library and the code generator with LLVM inside.
+# Contents of a wheel in addition to the Python files: the module, and next to it the library and the code generator with LLVM.
 install(FILES $<TARGET_FILE:onepass_python> ${python_folder}/_core.pyi DESTINATION onepass COMPONENT python EXCLUDE_FROM_ALL)
 install(FILES $<TARGET_FILE:onepass> DESTINATION onepass RENAME $<TARGET_SONAME_FILE_NAME:onepass> COMPONENT python EXCLUDE_FROM_ALL)
 install(FILES $<TARGET_FILE:onepass_llvm> DESTINATION onepass/onepass-${PROJECT_VERSION} COMPONENT python EXCLUDE_FROM_ALL)

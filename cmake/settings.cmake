@@ -1,4 +1,4 @@
-# Language, warnings, sanitizers, linker, folders of the build; and the functions that turn a folder into targets.
+# Language, warnings, sanitizers, linker, folders of the build, and functions that turn a folder into targets.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -18,20 +18,20 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
-# Line tables are what a report of a sanitizer needs; with all of -g, sanitized code takes a third longer to compile.
+# Sanitizer reports need only line tables. With full -g, sanitized code takes a third longer to compile.
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
-# The reference interpreter and the kernels agree to the bit only if the C++ compiler neither contracts a*b+c nor reorders sums.
+# The reference interpreter and the kernels have equal bits only if the C++ compiler neither contracts a*b+c nor reorders sums.
 add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
-# Vectors that functions of one file pass to each other are no interface: -Wno-psabi.
+# -Wno-psabi: vectors passed between functions of one file are not part of an ABI.
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-psabi -fdiagnostics-color=auto)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # False alarms of gcc 12 in std::string and std::vector at -O1 and above.
+  # False warnings of gcc 12 in std::string and std::vector at -O1 and above.
   add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
                       -Wno-dangling-pointer)
-  add_compile_options(-fno-gnu-unique)  # objcopy cannot make such symbols local, as those of the static library are
+  add_compile_options(-fno-gnu-unique)  # objcopy cannot make unique symbols local, as the static library requires
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which that library itself calls deprecated.
+  # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which the same library marks deprecated.
   add_compile_options(-Wno-deprecated-declarations)
 endif()
 if(ONEPASS_WERROR)
@@ -42,8 +42,8 @@ if(ONEPASS_SANITIZE)
   add_compile_options(-fsanitize=${ONEPASS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ONEPASS_SANITIZE})
   if(ONEPASS_SANITIZE MATCHES "undefined")
-    # LLVM's archives are built without the sanitizer; checks of their types' vtables would be false alarms. A null pointer that is used
-    # ends the program in any case, and the address sanitizer says where; checks before each use are a quarter of the compile time.
+    # LLVM's archives are built without the sanitizer, so checks of their types' vtables would be false alarms. Use of a null pointer ends
+    # the program anyway, and the address sanitizer reports it. The null checks would cost a quarter of the compile time.
     add_compile_options(-fno-sanitize=vptr,null)
   endif()
 endif()
@@ -55,44 +55,44 @@ if(ONEPASS_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)  # counts which code an input reaches
 endif()
 
-# Everything finds libonepass.so and libonepass_llvm.so in build/<preset>/lib, by a path relative to itself. DT_RPATH rather than
-# DT_RUNPATH: the address sanitizer opens libraries on the program's behalf, and only DT_RPATH is inherited.
+# All programs find libonepass.so and libonepass_llvm.so in build/<preset>/lib, by a relative path. DT_RPATH instead of DT_RUNPATH: the
+# address sanitizer opens libraries on behalf of the program, and only DT_RPATH is inherited.
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_BUILD_RPATH "$ORIGIN;$ORIGIN/../lib")
 add_link_options(LINKER:--disable-new-dtags)
-set(CMAKE_SKIP_INSTALL_RPATH ON)  # what is installed finds its parts without
+set(CMAKE_SKIP_INSTALL_RPATH ON)  # installed programs find the libraries without it
 
 # lld links LLVM's archives several times faster than the default linker.
 find_program(ONEPASS_LLD NAMES ld.lld ld.lld-19 ld.lld-20 ld.lld-21 DOC "lld, if there is one")
 if(ONEPASS_LLD)
-  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/linker)  # gcc looks for a program of the name ld.lld
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/linker)  # gcc searches for a program named ld.lld
   file(CREATE_LINK ${ONEPASS_LLD} ${PROJECT_BINARY_DIR}/linker/ld.lld SYMBOLIC)
   add_link_options(-B${PROJECT_BINARY_DIR}/linker -fuse-ld=lld)
 endif()
 
 find_program(ONEPASS_CCACHE ccache DOC "ccache, if there is one")
 if(ONEPASS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The sloppiness is what ccache asks for with precompiled headers.
+  # ccache requires these sloppiness settings for precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ONEPASS_CCACHE})
 endif()
 
 set(ONEPASS_OBJECTS "")
 
-# Read once for all of the library. Files include what they use as if this did not exist.
+# Precompiled headers of the library. Files must still include all headers that they use.
 set(ONEPASS_COMMON_HEADERS <algorithm> <array> <cstdint> <cstring> <functional> <map> <memory> <optional> <span> <string> <string_view>
   <unordered_map> <utility> <vector> <fmt/format.h>)
-set(ONEPASS_PRECOMPILED "")  # the target that reads them
+set(ONEPASS_PRECOMPILED "")  # the target that compiles them
 
-# onepass_sources(<variable> <pattern>...): the files of these patterns that exist, looked for again at each build.
+# onepass_sources(<variable> <pattern>...): the existing files that match these patterns, searched again at each build.
 function(onepass_sources variable)
   list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/)
   file(GLOB files CONFIGURE_DEPENDS ${ARGN})
   set(${variable} ${files} PARENT_SCOPE)
 endfunction()
 
-# onepass_component(<name> <pattern>...): an archive <name> of these sources, its objects added to ONEPASS_OBJECTS.
-# Without any source it is an interface library, so that what links with it need not ask.
+# onepass_component(<name> <pattern>...): makes an archive <name> of these sources and adds its objects to ONEPASS_OBJECTS. Without sources
+# it makes an interface library, so that dependents can link it unconditionally.
 function(onepass_component name)
   onepass_sources(sources ${ARGN})
   if(sources)
@@ -119,8 +119,8 @@ function(onepass_component name)
   set(ONEPASS_LINK_SCOPE_${name} ${scope} PARENT_SCOPE)
 endfunction()
 
-# onepass_program(<target> <file name> <folder> <pattern>...): an executable build/<preset>/<folder>/<file name> on the archives.
-# The code generator is opened at run time, so it is a dependency of the build, not of the link.
+# onepass_program(<target> <file name> <folder> <pattern>...): an executable build/<preset>/<folder>/<file name>, linked with the archives.
+# It opens the code generator at run time, so that is a dependency of the build, not of the link.
 function(onepass_program target output folder)
   onepass_sources(sources ${ARGN})
   if(NOT sources)
@@ -136,18 +136,18 @@ function(onepass_program target output folder)
   endif()
 endfunction()
 
-# What reads files and texts that others wrote, in any program: bounds of buffers and of the stack are checked. Not all of the runtime: warm calls
-# take a few nanoseconds.
+# Sources that read files and texts from others, in any program, are compiled with checks of buffer bounds and of the stack. Other runtime
+# sources are not, since warm calls take only a few nanoseconds.
 set(hardened -fstack-protector-strong)
 if(NOT ONEPASS_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-  list(APPEND hardened -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)  # needs optimisation; the sanitizers do more
+  list(APPEND hardened -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)  # needs optimization; the sanitizers check more
 endif()
 set_source_files_properties(${PROJECT_SOURCE_DIR}/runtime/npy.cpp ${PROJECT_SOURCE_DIR}/runtime/disk_cache.cpp ${PROJECT_SOURCE_DIR}/runtime/os.cpp
   ${PROJECT_SOURCE_DIR}/runtime/os_folder.cpp ${PROJECT_SOURCE_DIR}/runtime/os_mapped.cpp ${PROJECT_SOURCE_DIR}/runtime/kernel_object.cpp
   ${PROJECT_SOURCE_DIR}/runtime/signature_text.cpp PROPERTIES COMPILE_OPTIONS "${hardened}" SKIP_PRECOMPILE_HEADERS ON)
 
-# onepass_compress_lines(<target>): line tables, which debuggers alone read, are three quarters of libonepass.so and a sixth of
-# libonepass_llvm.so. Compressed they take 60 % less; what is loaded stays as it is.
+# onepass_compress_lines(<target>): compresses line tables, which only debuggers read. They are three quarters of libonepass.so and a sixth
+# of libonepass_llvm.so. Compression saves 60 % of their size and does not affect loading.
 include(CheckLinkerFlag)
 check_linker_flag(CXX LINKER:--compress-debug-sections=zlib ONEPASS_LINKER_COMPRESSES_LINES)
 function(onepass_compress_lines target)
@@ -156,7 +156,7 @@ function(onepass_compress_lines target)
   endif()
 endfunction()
 
-# onepass_harden(<target>): the same of a program, and what the dynamic linker wrote is read-only before main() begins.
+# onepass_harden(<target>): the same checks for a program. Data written by the dynamic linker is read-only before main() starts.
 function(onepass_harden target)
   if(NOT TARGET ${target})
     return()

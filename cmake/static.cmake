@@ -1,6 +1,6 @@
-# onepass_static: libonepass.a, the library with the code generator and LLVM in it, for programs that are to be one file. It is one
-# object, made of the objects and archives that the shared libraries are made of; every symbol but those that libonepass.so exports is local,
-# so it meets neither another LLVM nor another fmt. Two steps, since LLVM's part has an __cxa_atexit of its own (compiler/llvm/codegen.cpp).
+# onepass_static: libonepass.a, the library with the code generator and LLVM, for programs that consist of one file. It is one object, made
+# of the same objects and archives as the shared libraries. All symbols except those of libonepass.so are local, so it does not conflict
+# with another LLVM or fmt. It is joined in two steps, since LLVM's part has its own __cxa_atexit (compiler/llvm/codegen.cpp).
 
 find_program(ONEPASS_BFD NAMES ld.bfd DOC "GNU ld, which joins objects")
 if(NOT ONEPASS_BFD OR NOT CMAKE_OBJCOPY OR NOT TARGET LLVMX86CodeGen)
@@ -8,7 +8,7 @@ if(NOT ONEPASS_BFD OR NOT CMAKE_OBJCOPY OR NOT TARGET LLVMX86CodeGen)
   return()
 endif()
 
-# The archives behind targets, each once.
+# Collects the archives of targets and of their dependencies, each once.
 function(onepass_archives result)
   set(found "")
   set(open ${ARGN})
@@ -27,7 +27,7 @@ function(onepass_archives result)
   set(archives "")
   foreach(target ${found})
     get_target_property(file ${target} LOCATION)
-    string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${file}")  # zlib's stands beside its shared library
+    string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${file}")  # zlib's archive is next to its shared library
     if(EXISTS "${archive}" AND archive MATCHES "\\.a$")
       list(APPEND archives ${archive})
     elseif(EXISTS "${file}")
@@ -40,7 +40,7 @@ function(onepass_archives result)
 endfunction()
 
 onepass_archives(archives ${llvm_libraries})
-list(FILTER archives_shared EXCLUDE REGEX "libz3")  # which no part of LLVM uses that is here
+list(FILTER archives_shared EXCLUDE REGEX "libz3")  # not used by the LLVM components linked here
 set(folder ${PROJECT_BINARY_DIR}/static)
 file(MAKE_DIRECTORY ${folder})
 set(entries onepass_codegen onepass_llvm_version onepass_llvm_built_for onepass_llvm_is_inside
@@ -73,7 +73,7 @@ set_source_files_properties(${folder}/onepass.o PROPERTIES EXTERNAL_OBJECT TRUE 
 set_target_properties(onepass_static PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME onepass)
 target_include_directories(onepass_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(onepass_static INTERFACE cxx_std_20)
-# Threads of the library outlive any dlclose of what it is part of.
+# Threads of the library outlive any dlclose of the library that contains it.
 target_link_options(onepass_static INTERFACE -pthread LINKER:-z,nodelete)
 target_link_libraries(onepass_static INTERFACE ${CMAKE_DL_LIBS} m ${archives_shared})
 add_dependencies(programs onepass_static)

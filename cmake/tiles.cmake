@@ -1,7 +1,8 @@
-# The loops of compiler/tiles, once for each instruction set. The compiler may not change what a loop computes, but it need not care for
-# errno and for the flags of exceptions; without that it makes no vectors of many loops, as where it makes two loops of one for the two
-# values of a condition on a single operand. Sanitizers leave them alone, since
-# they would take the vectors apart. Elementary functions are written for them by a program of the build.
+# Compiles the loops of compiler/tiles once for each instruction set. The compiler must not change results of a loop, but may ignore errno
+# and floating-point exception flags. Otherwise it does not vectorize many loops. The same happens if it unswitches a loop on a single
+# operand's condition.
+#
+# Sanitizers are off for these loops, since they prevent vectorization. A program of the build generates the elementary functions for them.
 
 add_executable(tile_expansions compiler/tiles/generate/expansions.cpp compiler/rare.cpp)
 target_link_libraries(tile_expansions PRIVATE onepass_ir)
@@ -15,7 +16,7 @@ foreach(isa baseline avx2 avx512)
   set(options -O3 -fno-math-errno -fno-trapping-math -fno-unswitch-loops)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(REMOVE_ITEM options -fno-unswitch-loops)
-    list(APPEND options -Wno-pass-failed)  # a loop that stays scalar is right, too
+    list(APPEND options -Wno-pass-failed)  # a loop that stays scalar is also correct
   endif()
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND options ${options_${isa}})

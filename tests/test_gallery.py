@@ -41,7 +41,7 @@ def test(path, page, folder):
     assert lines < 80, f"{path} has {lines} lines, 80 or more"
     assert f"<!-- code: examples/gallery/{name}.py -->" in page and f"images/gallery/{name}.png" in page, f"docs/gallery/README.md lacks {name}"
     made, kept = os.path.join(folder, name + ".png"), os.path.join(IMAGES, name + ".png")
-    environment = {**os.environ, "PYTHONPATH": MODULE, "ONEPASS_TESTING": ""}  # like a user's run
+    environment = {**os.environ, "PYTHONPATH": MODULE, "ONEPASS_TESTING": ""}  # as a user runs it
     run = subprocess.run([sys.executable, path, made, "--rounds", "0"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(f"--- {name}\n{run.stdout}", end="", flush=True)
     assert run.returncode == 0 and "results differ by" in run.stdout, f"{name} failed"
