@@ -83,7 +83,7 @@ static_assert(!std::convertible_to<bool, op::Axes>, "sum(x, true) is no axis");
 // ------------------------------------------------------------------------------------------------ operators
 
 // This test must be the first: the process logs the message only once.
-TEST_CASE("api: that every call records again is said once, by the option's name") {
+TEST_CASE("api: recording at every call is logged once, with the option's name") {
   std::vector<std::string> messages;
   op::set_log([&](op::LogLevel, std::string_view text) { messages.emplace_back(text); }, op::LogLevel::warning);
   const auto f = op::compile([](Tensor x) { return x + 1; }, {.mode = op::Mode::reference, .check_recording = true});
@@ -93,7 +93,7 @@ TEST_CASE("api: that every call records again is said once, by the option's name
   CHECK_THAT(messages[0], Contains("Options::check_recording is on") && Contains("every call runs its function again"));
 }
 
-TEST_CASE("api: operators take Tensors and numbers on either side") {
+TEST_CASE("api: operators take Tensors and numbers on both sides") {
   const auto f = op::compile(
       [](Tensor x, Tensor y) {
         return std::tuple{x + y, 10 - x, x * 2.0f, 1 / x, -x, x % 2, x < y, 2 <= x, (x == y) | (x != 1), x += 1, where(x > y, x, 0)};
@@ -272,7 +272,7 @@ TEST_CASE("api: results nest, and their nesting may depend on the shapes") {
   }
 }
 
-TEST_CASE("api: structs of parameters nest, as arguments, results and targets") {
+TEST_CASE("api: structs of parameters nest, as arguments, results and destinations") {
   const auto f = op::compile(
       [](Tensor x, const Net<Tensor, 2>& net) {
         for (const Layer<Tensor>& l : net.layers) x = x * l.w + l.b;
@@ -377,7 +377,7 @@ TEST_CASE("api: a captured Array is read at each call") {
   CHECK(floats(keeps(vector({2}))) == Floats{8});
 }
 
-TEST_CASE("api: an Array is computed with inside a recording alone") {
+TEST_CASE("api: an Array can be an operand only inside a recording") {
   const Array a = vector({1}), empty;
   const std::string text = error_of([&] { a + 1; });
   CHECK_THAT(text, Contains("add: nothing is being recorded on this thread") && Contains("operators on Arrays"));
@@ -415,7 +415,7 @@ TEST_CASE("api: try_call and try_into give the text of the error") {
 
 // ------------------------------------------------------------------------------------------------ graphs
 
-TEST_CASE("api: a graph can be walked") {
+TEST_CASE("api: a graph can be traversed") {
   const auto f = op::compile([](Tensor x, Tensor w) { return std::pair{sum(x * w + x, 0), x * 2.5f}; }, kReference);
   CHECK(f.graph().empty());
   CHECK(f.graph() == op::GraphView());
@@ -519,7 +519,7 @@ TEST_CASE("api: an error names operator, operands and the line that recorded it"
   CHECK(floats(f(vector({2}), vector({3}))) == Floats{6});
 }
 
-TEST_CASE("api: errors keep their kind") {
+TEST_CASE("api: errors keep their type") {
   const auto one = [](auto body) { return op::compile([body](Tensor x) -> Tensor { return body(x); }, kReference); };
   const Array x = matrix({1, 2, 3, 4}, 2);
   CHECK_THROWS_AS(one([](Tensor x) { return x[5]; })(x), op::IndexError);
@@ -535,7 +535,7 @@ TEST_CASE("api: errors keep their kind") {
   CHECK(op::compile([](Tensor x) { return x; }, kReference)(~std::uint64_t{0}).item<std::uint64_t>() == ~std::uint64_t{0});
 }
 
-TEST_CASE("api: a Tensor outside its recording says so") {
+TEST_CASE("api: use of a Tensor outside its recording is an error") {
   Tensor kept;
   CHECK_THAT(error_of([&] { kept.dim(0); }), Contains("nothing is being recorded"));
   CHECK_THAT(error_of([&] { Tensor(1.0); }), Contains("nothing is being recorded") && Contains("onepass::compile"));
@@ -589,7 +589,7 @@ double global_rate = 2;
 float scratch_of_recording = 0;
 }  // namespace
 
-TEST_CASE("api: a captured number that changed is seen without recording again") {
+TEST_CASE("api: a changed captured number is detected without another recording") {
   const op::Options release{.mode = op::Mode::reference, .check_recording = false};
   const Array x = vector({2});
   const auto fails = [](auto&& call, const char* words = "") {
@@ -650,7 +650,7 @@ TEST_CASE("api: a captured number that changed is seen without recording again")
   CHECK(floats(op::compile([](Tensor x) { return x * kHalf; }, release)(x)) == Floats{1});
 }
 
-TEST_CASE("api: a compiled function or formula that was moved from is an error") {
+TEST_CASE("api: use of a moved-from compiled function or formula is an error") {
   auto f = op::compile([](Tensor x) { return x * 2; }, kReference);
   const auto kept = std::move(f);
   const Array x = vector({2}), y = vector({0});
@@ -711,7 +711,7 @@ TEST_CASE("api: a compiled function or formula that was moved from is an error")
   CHECK(floats(h({x})) == Floats{6});
 }
 
-TEST_CASE("api: targets together in an array, a pair or a tuple") {
+TEST_CASE("api: destinations in an array, a pair or a tuple") {
   const Array x = vector({1, 2});
   const auto pair = op::compile([](Tensor x) { return std::pair{x + 1, x * 2}; }, kReference);
   const auto array = op::compile([](Tensor x) { return std::array{x + 1, x * 2, x - 1}; }, kReference);
@@ -751,7 +751,7 @@ TEST_CASE("api: targets together in an array, a pair or a tuple") {
   CHECK(floats(single[0]) == Floats{2, 3});
 }
 
-TEST_CASE("api: a relaxed function inside a strict one is an error that says so") {
+TEST_CASE("api: a relaxed function inside a strict one is an error") {
   const auto relaxed = op::compile([](Tensor x) { return x * 2 + 1; }, {.mode = op::Mode::reference, .relax = {.contract = true}});
   const auto inside = [&](Tensor x) { return relaxed(x) - 1; };
   const Array x = vector({2});
@@ -765,7 +765,7 @@ TEST_CASE("api: a relaxed function inside a strict one is an error that says so"
         Floats{4});
 }
 
-TEST_CASE("api: errors of targets and of indices name the line that recorded the result") {
+TEST_CASE("api: errors of destinations and indices name the line that recorded the result") {
   const auto f = op::compile([](Tensor x) { return x + 1; }, kReference);
   Array wrong = vector({1, 2, 3});
   CHECK_THAT(error_of([&] { f.into(wrong)(vector({1})); }),
@@ -785,7 +785,7 @@ TEST_CASE("api: variance and stddev are found without the namespace's name") {
   CHECK((v.item<float>() == old_v.item<float>() && s.item<float>() == old_s.item<float>()));
 }
 
-TEST_CASE("api: numbers above the largest i64 are literals of u64") {
+TEST_CASE("api: numbers above the largest i64 are u64 literals") {
   constexpr std::uint64_t kAll = UINT64_MAX, kHigh = std::uint64_t{1} << 63;
   const Array x = Array::from(std::vector<std::uint64_t>{0, 5, kHigh, kAll});
   const auto f = op::compile([](Tensor x) { return (x & kAll) ^ kHigh; }, kReference);
@@ -798,7 +798,7 @@ TEST_CASE("api: numbers above the largest i64 are literals of u64") {
   CHECK(op::compile([](Tensor) { return Tensor(kAll); }, kReference)(x).item<std::uint64_t>() == kAll);
 }
 
-TEST_CASE("api: recordings nest, also where one of them throws") {
+TEST_CASE("api: recordings nest, even if one of them throws") {
   int fail = 2;
   const auto innermost = op::compile(
       [&](Tensor x) {
@@ -820,7 +820,7 @@ TEST_CASE("api: recordings nest, also where one of them throws") {
   CHECK(floats(outer(vector({1}))) == Floats{2 * (2 + 26) + 6 - 1});
 }
 
-TEST_CASE("api: two threads record at once") {
+TEST_CASE("api: two threads record concurrently") {
   std::atomic<int> waiting{0}, right{0};
   const auto meet = [&] {  // waits inside the recording for the other thread
     ++waiting;
@@ -843,7 +843,7 @@ TEST_CASE("api: two threads record at once") {
   CHECK(right == 2);
 }
 
-TEST_CASE("api: what the recorded function throws reaches the caller, and the thread records again") {
+TEST_CASE("api: an exception of the recorded function reaches the caller, and the thread can record again") {
   bool fail = true;
   const auto f = op::compile([&](Tensor x) { return fail ? throw std::runtime_error("mine") : x; }, kReference);
   CHECK_THROWS_WITH(f(vector({1})), "mine");
@@ -871,7 +871,7 @@ TEST_CASE("api: formulas by position and by name") {
   CHECK_FALSE(price.last_graph().empty());
 }
 
-TEST_CASE("api: formulas take numbers, and new ones record nothing") {
+TEST_CASE("api: formulas take numbers, and new values record nothing") {
   const auto price = op::formula("s*exp(-r*t) + max(s, axis=a) + s**k", kReference);
   const Array s = vector({100, 50});
   for (const double r : {0.0, 0.5, 1.0}) {
@@ -921,7 +921,7 @@ TEST_CASE("api: errors of formulas") {
   CHECK(f.try_call({x, x})->size() == 1);
 }
 
-TEST_CASE("api: what recording costs") {
+TEST_CASE("api: cost of recording") {
   constexpr int kOperators = 10'000;
   double best = 1e9;
   for (int round = 0; round < 10; ++round) {
@@ -939,7 +939,7 @@ TEST_CASE("api: what recording costs") {
   std::printf("recording: %.2f us an operator\n", best);
 }
 
-TEST_CASE("api: limits are options, of formulas and of functions") {
+TEST_CASE("api: limits are options of formulas and functions") {
   const auto limited = [](auto set) {
     op::Options options = kReference;
     set(options.limits);

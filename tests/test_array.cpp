@@ -92,7 +92,7 @@ TEST_CASE("array: rank 0, zero sizes, rank 32", "[array]") {
   CHECK_THROWS_AS(Array::zeros(ones, f32), ShapeError);
 }
 
-TEST_CASE("array: a default-constructed one has nothing to read", "[array]") {
+TEST_CASE("array: a default-constructed array has no data", "[array]") {
   const Array none;
   CHECK_FALSE(none.has_memory());
   CHECK(none.data() == nullptr);
@@ -104,7 +104,7 @@ TEST_CASE("array: a default-constructed one has nothing to read", "[array]") {
   CHECK_THROWS_AS(none.reshape({1}), ValueError);
 }
 
-TEST_CASE("array: copies share, the last one frees", "[array]") {
+TEST_CASE("array: copies share memory, and the last one frees it", "[array]") {
   const std::int64_t before = memory::statistics().in_use;
   {
     Array a = Array::full({1000, 100}, 1.5, f32);  // header and elements are allocated separately
@@ -126,7 +126,7 @@ TEST_CASE("array: copies share, the last one frees", "[array]") {
   CHECK(memory::statistics().in_use == before);
 }
 
-TEST_CASE("array: full rounds once and refuses what does not fit", "[array]") {
+TEST_CASE("array: full rounds once and rejects values that do not fit", "[array]") {
   CHECK(Array::full({2}, 0.1, f32).to_vector<float>() == std::vector<float>{0.1f, 0.1f});
   CHECK(Array::full({2}, 3, u8).to_vector<std::uint8_t>() == std::vector<std::uint8_t>{3, 3});
   CHECK(Array::full({1}, -128, i8).item<std::int8_t>() == -128);
@@ -167,7 +167,7 @@ TEST_CASE("array: full rounds once and refuses what does not fit", "[array]") {
   CHECK(half(-(std::int64_t{1} << 60) - (std::int64_t{1} << 52), bf16) == 0xdd80);
 }
 
-TEST_CASE("array: f16 rounding agrees with a search for the nearest", "[array]") {
+TEST_CASE("array: f16 rounding agrees with a search for the nearest value", "[array]") {
   const auto value_of = [](int bits) {
     const int exponent = bits >> 10, fraction = bits & 1023;
     return exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
@@ -183,7 +183,7 @@ TEST_CASE("array: f16 rounding agrees with a search for the nearest", "[array]")
   }
 }
 
-TEST_CASE("array: from takes a vector over or copies it", "[array]") {
+TEST_CASE("array: from takes over a vector or copies it", "[array]") {
   std::vector<double> values{1, 2, 3, 4, 5, 6};
   const double* const address = values.data();
   const Array copied = Array::from(values, {3, 2});
@@ -290,7 +290,7 @@ TEST_CASE("array: wrap with strides stays inside the memory", "[array]") {
   CHECK(last == reinterpret_cast<const std::byte*>(values.data() + 12));
 }
 
-TEST_CASE("array: elements are read by their own type", "[array]") {
+TEST_CASE("array: elements are read with their own type", "[array]") {
   const Array array = counting({2, 3});
   CHECK(array.at<float>({1, 2}) == 5);
   CHECK(array.at<float>({-1, -3}) == 3);
@@ -360,7 +360,7 @@ TEST_CASE("array: slices clamp as in Python", "[array]") {
   CHECK_THROWS_AS(array.slice(1, 0), IndexError);
 }
 
-TEST_CASE("array: reshape is a view where the strides allow it", "[array]") {
+TEST_CASE("array: reshape is a view if the strides allow it", "[array]") {
   const Array array = counting({4, 6});
   const Array cut = array.reshape({2, 2, -1});
   CHECK(cut.data() == array.data());
@@ -386,7 +386,7 @@ TEST_CASE("array: reshape is a view where the strides allow it", "[array]") {
   CHECK_THROWS_AS(counting({0}).reshape({0, -1}), ShapeError);
 }
 
-TEST_CASE("array: random chains of views read the elements that they should", "[array]") {
+TEST_CASE("array: random chains of views read the right elements", "[array]") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -464,7 +464,7 @@ TEST_CASE("array: random chains of views read the elements that they should", "[
   }
 }
 
-TEST_CASE("array: lengths that do not fit get a sentence", "[array]") {
+TEST_CASE("array: impossible lengths throw an error", "[array]") {
   CHECK_THROWS_WITH(Array::zeros({2, -1}, f32), Contains("zeros: shape [2, -1] has a negative length"));
   CHECK_THROWS_WITH(Array::empty({INT64_MAX, 2}, u8), Contains("more bytes than an address can count"));
   CHECK_THROWS_AS(Array::empty({INT64_MAX / 4}, f64), ShapeError);
@@ -483,7 +483,7 @@ TEST_CASE("array: an allocation that fails leaks nothing", "[array]") {
   CHECK(Array::zeros({100'000}, f32).size() == 100'000);
 }
 
-TEST_CASE("array: threads may copy and drop one array at once", "[array]") {
+TEST_CASE("array: threads may copy and destroy one array concurrently", "[array]") {
   const Array shared = counting({64});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)

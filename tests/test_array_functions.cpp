@@ -22,7 +22,7 @@ using namespace onepass;
 using namespace onepass::test;
 using Catch::Matchers::Contains;
 
-TEST_CASE("array functions: C++ functions give what formulas give", "[functions]") {
+TEST_CASE("array functions: C++ functions and formulas give the same results", "[functions]") {
   const Array x = random_array({5, 7}), v = random_array({7}), w = random_array({7}, f32, 3),
               k = formula("cast(x*3, i32)")({random_array({9})});
   const NamedArrays all = {{"x", x}, {"v", v}, {"w", w}, {"k", k}};
@@ -117,7 +117,7 @@ TEST_CASE("array functions: C++ functions give what formulas give", "[functions]
   }
 }
 
-TEST_CASE("array functions: what is made of numbers is not stored", "[functions]") {
+TEST_CASE("array functions: arrays made of numbers are not materialized", "[functions]") {
   const Array x = random_array({64, 64});
   for (const char* text : {"sum(tril(x) * arange(64), 1)", "x + eye(64) + tri(64)", "linspace(0, 1, 64) * x", "diag(x[0]) + x",
                            "a, b = meshgrid(arange(64), arange(64)); out = x*cast(a + b, f32)"}) {
@@ -129,7 +129,7 @@ TEST_CASE("array functions: what is made of numbers is not stored", "[functions]
   }
 }
 
-TEST_CASE("array functions: by a length or a diagonal that a call brings nothing is compiled", "[functions]") {
+TEST_CASE("array functions: a new length or diagonal of a call compiles nothing", "[functions]") {
   const Formula f = formula("tril(x, k) + arange(x.shape[1])");
   const Array x = random_array({9, 11}), y = random_array({17, 23});
   f({{"x", x}, {"k", 1}});
@@ -239,7 +239,7 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
   check_sorted<std::int64_t>(1, 200000, 100, 1);
 }
 
-TEST_CASE("array functions: halves and bools are sorted, and nothing is", "[functions]") {
+TEST_CASE("array functions: halves, bools and empty arrays are sorted", "[functions]") {
   same_everywhere("sort(x)", {{"x", random_array({7, 60}, f16)}});
   same_everywhere("argsort(x, 0)", {{"x", random_array({60, 7}, bf16)}});
   same_everywhere("sort(x > 0, 0)", {{"x", random_array({60, 7})}});
@@ -329,7 +329,7 @@ template <class T> void check_written(std::int64_t rows, std::int64_t n, std::in
 
 }  // namespace
 
-TEST_CASE("array functions: of several updates of a place the last, the least or the greatest stays, for every type and axis",
+TEST_CASE("array functions: of several updates of an element, the last, the minimum or the maximum is kept, for every type and axis",
           "[functions]") {
   const auto check_type = [](auto type) {
     using T = decltype(type);
@@ -485,7 +485,7 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("a, b = compress(x > 0, x, fill=v)", "compress: `fill` must be a scalar, not v f32[7]");
 }
 
-TEST_CASE("array functions: the diagonal of a product of which one operand has both axes", "[functions]") {
+TEST_CASE("array functions: the diagonal of a product if one operand has both axes", "[functions]") {
   const Array v = random_array({4});
   const std::tuple<const char*, std::vector<std::int64_t>, const char*> cases[] = {{"x @ v", {9, 5, 4}, ""},
                                                                                    {"x @ v", {3, 9, 5, 4}, ", 1, 1, 2"},

@@ -18,7 +18,7 @@ const std::source_location kNowhere{};  // as for an operator of another languag
 
 }  // namespace
 
-TEST_CASE("what another language records has that language's line", "[binding]") {
+TEST_CASE("nodes recorded by another language have that language's line", "[binding]") {
   CHECK_FALSE(detail::is_recording());
   detail::recorded_at("nowhere.py", 1);  // without a recording it does nothing
   const auto f = compile([](Tensor x, Tensor w) {
@@ -36,7 +36,7 @@ TEST_CASE("what another language records has that language's line", "[binding]")
   CHECK_THROWS_WITH(f(Array::ones({4}, f32), Array::ones({3}, f32)), Contains("Recorded at model.py:9."));
 }
 
-TEST_CASE("arguments have the names that another language gives them", "[binding]") {
+TEST_CASE("arguments have the names given by another language", "[binding]") {
   const auto f = compile([](Tensor x, Tensor n, Tensor w) {
     detail::name_argument(x, "pixels");
     detail::name_argument(n, "count");  // a number is not an input
@@ -53,7 +53,7 @@ TEST_CASE("arguments have the names that another language gives them", "[binding
   CHECK_THROWS_WITH(f(Array::ones({4}, f32), 2, Array::ones({3}, f32)), Contains("p.w f32[3]"));
 }
 
-TEST_CASE("an operator of C++ keeps its own line among those of another language", "[binding]") {
+TEST_CASE("a C++ operator keeps its own line among those of another language", "[binding]") {
   const auto f = compile([](Tensor x) {
     detail::recorded_at("model.py", 3);
     return exp(x);
@@ -65,7 +65,7 @@ TEST_CASE("an operator of C++ keeps its own line among those of another language
   CHECK_THAT(line, Contains("test_binding.cpp:"));
 }
 
-TEST_CASE("an index as a list is what it is in braces", "[binding]") {
+TEST_CASE("an index as a list equals one in braces", "[binding]") {
   const auto listed = compile([](Tensor x) {
     const std::vector<Index> indices{Index(Ellipsis), Index(NewAxis), Index(Range{{}, {}, 2}), Index(-1)};
     return detail::index(x, indices);
@@ -107,7 +107,7 @@ TEST_CASE("results have names by key", "[binding]") {
   CHECK(arrays[1].to_vector<float>() == std::vector<float>{4, 6});
 }
 
-TEST_CASE("DLPack 1.0 says what is read-only", "[binding]") {
+TEST_CASE("DLPack 1.0 marks read-only tensors", "[binding]") {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const Array read_only = Array::wrap(std::span<const float>(values), {2, 3}).transpose();
   DLManagedTensorVersioned* const tensor = read_only.to_dlpack_versioned();

@@ -47,7 +47,7 @@ std::string fifty(double c) {
 
 }  // namespace
 
-TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one set of kernels and `depth` specialised ones") {
+TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one set of kernels, plus `depth` specialized ones") {
   if (!op::test::has_codegen()) return;
   const int shapes = op::test::times(250, 1000), literals = op::test::times(200, 1000);
   op::Specialization policy{.depth = 20, .after_calls = 3, .in_background = false};
@@ -77,7 +77,7 @@ TEST_CASE("bounds: shapes, literals and batch sizes of one function compile one 
   op::runtime::wait_for_optimised();
 }
 
-TEST_CASE("bounds: random shapes of a softmax compile a kernel for each class, and no more") {
+TEST_CASE("bounds: random shapes of a softmax compile one kernel for each variant") {
   if (!op::test::has_codegen()) return;
   const op::runtime::DescribedMachine machine("l1=32K,l2=512K,l3=16M,cores=2,isa=avx2");  // kernel variants depend on cache sizes
   std::mt19937 random(11);
@@ -99,7 +99,7 @@ TEST_CASE("bounds: random shapes of a softmax compile a kernel for each class, a
   op::runtime::wait_for_optimised();
 }
 
-TEST_CASE("bounds: resident memory stays flat whatever number of shapes comes") {
+TEST_CASE("bounds: resident memory does not grow with the number of shapes") {
   if (!op::test::has_codegen()) return;
   // Two lengths that are independent of each other: many shapes with little computation.
   const auto f = op::compile(

@@ -59,7 +59,7 @@ std::vector<char> bytes_of(const Array& a) {
 
 }  // namespace
 
-TEST_CASE("a call over 69 billion elements ends when it is asked to, in every mode, and leaves nothing behind") {
+TEST_CASE("a call over 69 billion elements stops on request in every mode, and leaves no effects") {
   for (const Mode mode : modes())
     for (const int threads : {1, 2}) {
       CAPTURE(name_of(mode), threads);
@@ -89,7 +89,7 @@ TEST_CASE("a call over 69 billion elements ends when it is asked to, in every mo
     }
 }
 
-TEST_CASE("no part of a long call takes long, and cutting it into parts changes no bit") {
+TEST_CASE("no part of a long call takes long, and splitting it changes no bit") {
   // These are one row, few columns, rows with two sweeps, a narrow sum, elementwise nests, a scan, a contraction, and subdomains.
   const char* const cases[] = {
       "sum(sin(broadcast_to(x, [8192, 512])))",
@@ -136,7 +136,7 @@ TEST_CASE("no part of a long call takes long, and cutting it into parts changes 
   }
 }
 
-TEST_CASE("a call is asked before it does anything") {
+TEST_CASE("should_stop is called before a call does any work") {
   for (const Mode mode : modes()) {
     CAPTURE(name_of(mode));
     bool stop = true;
@@ -171,7 +171,7 @@ TEST_CASE("a call is asked before it does anything") {
   }
 }
 
-TEST_CASE("what should_stop throws ends the call") {
+TEST_CASE("an exception of should_stop ends the call") {
   struct Mine {};
   for (const Mode mode : modes()) {
     bool stop = false;
@@ -200,7 +200,7 @@ std::string chain(int kernels) {
 }
 }  // namespace
 
-TEST_CASE("a call that is cancelled while its kernels are compiled leaves no one waiting") {
+TEST_CASE("a call that is canceled while its kernels are compiled blocks no other call") {
   if (!onepass::test::has_codegen()) return;
   const Array x = Array::full({40, 40}, 0.25, op::f32);
   const std::string text = chain(6);
@@ -240,7 +240,7 @@ std::atomic<int> said{0};
 std::string last_said;
 }  // namespace
 
-TEST_CASE("a call that would wait too long for the compiler runs unfused, says so once, and is fused later") {
+TEST_CASE("a call that would wait too long for the compiler runs unfused, logs it once, and is fused later") {
   if (!onepass::test::has_codegen()) return;
   const Array x = Array::full({40, 40}, 0.25, op::f32), z = Array::full({30, 30}, 0.25, op::f32);
   for (const Mode mode : {Mode::generic, Mode::adaptive, Mode::specialized}) {
@@ -289,7 +289,7 @@ TEST_CASE("a call that would wait too long for the compiler runs unfused, says s
   }
 }
 
-TEST_CASE("the limit `work` counts what a program computes, the same in every mode") {
+TEST_CASE("the limit `work` counts computed elements, equally in every mode") {
   const Array x = Array::full({10, 100}, 0.25, op::f32);
   struct Case {
     const char* text;

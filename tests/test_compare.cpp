@@ -56,7 +56,7 @@ TEST_CASE("compare: modes that agree", "[compare]") {
   }
 }
 
-TEST_CASE("compare: a broken operator is named, the first in the order of recording", "[compare]") {
+TEST_CASE("compare: a faulty operator is named, the first in recording order", "[compare]") {
   if (!test::has_codegen()) return;
   const Array x = numbers({6, 40}), w = numbers({40}), b = numbers({6, 1});
   Options options;

@@ -73,7 +73,7 @@ bool contains(const std::string& text, std::string_view part) { return text.find
 
 }  // namespace
 
-TEST_CASE("concurrency: plans are looked at, made ready and forgotten while others call new shapes", "[concurrency]") {
+TEST_CASE("concurrency: plans are inspected, warmed up and reset while others call new shapes", "[concurrency]") {
   if (!op::test::has_codegen()) return;
   const std::vector<Case> all = cases(24);
   for (const bool tiles : {true, false}) {
@@ -133,7 +133,7 @@ TEST_CASE("concurrency: plans are looked at, made ready and forgotten while othe
   op::runtime::set_tiles(true);
 }
 
-TEST_CASE("concurrency: a function is sealed while others call it, read its options and take derivatives", "[concurrency]") {
+TEST_CASE("concurrency: a function is sealed while other threads call it, read its options and take derivatives", "[concurrency]") {
   if (!op::test::has_codegen()) return;
   const Array x = ramp({7, 5}, 0.3), w = ramp({5}, 0.2);
   for (int round = 0; round < op::test::times(8, 100); ++round) {
@@ -169,7 +169,7 @@ TEST_CASE("concurrency: a function is sealed while others call it, read its opti
   }
 }
 
-TEST_CASE("concurrency: more structures than are kept, and pullbacks, on several threads", "[concurrency]") {
+TEST_CASE("concurrency: more structures than the cache keeps, and pullbacks, on several threads", "[concurrency]") {
   const Array x = ramp({4}, 0.5);
   const auto f = op::compile(
       [](std::vector<Tensor> list, Tensor v) {
@@ -220,7 +220,7 @@ TEST_CASE("concurrency: more structures than are kept, and pullbacks, on several
   CHECK(wrong == 0);
 }
 
-TEST_CASE("concurrency: programs go while their kernels are optimised and specialised", "[concurrency]") {
+TEST_CASE("concurrency: programs end while their kernels are optimized and specialized", "[concurrency]") {
   if (!op::test::has_codegen()) return;
   using op::runtime::Program, op::runtime::ProgramRecorder, op::runtime::Argument;
   using Values = std::span<const op::compiler::Value>;
@@ -257,7 +257,7 @@ TEST_CASE("concurrency: programs go while their kernels are optimised and specia
   CHECK(alive == 0);
 }
 
-TEST_CASE("concurrency: what a plan captured is let go under no lock, and its owner's code may call", "[concurrency]") {
+TEST_CASE("concurrency: a plan's captures are released without locks, and their owner's code may make calls", "[concurrency]") {
   using op::runtime::Program, op::runtime::ProgramRecorder, op::runtime::Argument;
   using Values = std::span<const op::compiler::Value>;
   std::vector<float> two(1, 2);
@@ -301,7 +301,7 @@ TEST_CASE("concurrency: what a plan captured is let go under no lock, and its ow
   CHECK(gone == made);
 }
 
-TEST_CASE("concurrency: what a function's programs captured is let go under no lock", "[concurrency]") {
+TEST_CASE("concurrency: captures of a function's programs are released without locks", "[concurrency]") {
   std::vector<float> two(1, 2);
   std::atomic<int> made{0}, gone{0};
   std::function<void()> look;
@@ -331,7 +331,7 @@ TEST_CASE("concurrency: what a function's programs captured is let go under no l
   look = nullptr;
 }
 
-TEST_CASE("concurrency: jobs in the background are all done, whoever gives them and waits for them", "[concurrency]") {
+TEST_CASE("concurrency: all background jobs are done, whoever adds them and waits for them", "[concurrency]") {
   namespace background = op::runtime::background;
   background::wait();
   std::atomic<int> done{0};

@@ -202,7 +202,7 @@ TEST_CASE("contract: the forms of einsum", "[contract]") {
   means(R"(einsum("...i->i...", x))", {{"x", {4, 2, 5}}}, "abi->iab");
 }
 
-TEST_CASE("contract: einsum broadcasts an extent of 1 and sums an ellipsis that the result leaves out", "[contract]") {
+TEST_CASE("contract: einsum broadcasts an extent of 1 and sums an ellipsis missing in the result", "[contract]") {
   means(R"(einsum("ij,jk->ik", x, y))", {{"x", {3, 1}}, {"y", {5, 4}}}, "ij,jk->ik");
   means(R"(einsum("ij,jk->ik", x, y))", {{"x", {3, 5}}, {"y", {1, 4}}}, "ij,jk->ik");
   means(R"(einsum("ij,ij->ij", x, y))", {{"x", {1, 5}}, {"y", {3, 1}}}, "ij,ij->ij");
@@ -221,7 +221,7 @@ TEST_CASE("contract: einsum broadcasts an extent of 1 and sums an ellipsis that 
   equal_everywhere("einsum(\"...ij,...jk->ik\", x, y)", {{"x", {6, 30, 50}}, {"y", {50, 40}}});
 }
 
-TEST_CASE("contract: types promote, a literal has none, bool is not multiplied", "[contract]") {
+TEST_CASE("contract: types promote, literals are untyped, bool is not multiplied", "[contract]") {
   const ir::Graph graph = optimised(
       "a = cast(x, i32) @ cast(x, f16); b = dot(cast(x, u8), cast(x, i8)); c = einsum(\",i->i\", 2, x); "
       "d = cast(x, bool) @ cast(x, i16); f = einsum(\"i->i\", cast(x, bool))",
@@ -234,7 +234,7 @@ TEST_CASE("contract: types promote, a literal has none, bool is not multiplied",
   CHECK_THAT(error_of("outer(x, x)", {{"x", {3}}}, boolean), Contains("outer: arithmetic on bool (x bool[3])"));
 }
 
-TEST_CASE("contract: outer takes vectors alone", "[contract]") {
+TEST_CASE("contract: outer takes only vectors", "[contract]") {
   CHECK_THAT(error_of("outer(x, y)", {{"x", {2, 3}}, {"y", {3}}}),
              Contains("outer: x f32[2, 3] has rank 2, and both operands must be vectors"));
   CHECK_THAT(error_of("outer(x, y)", {{"x", {3}}, {"y", {1, 3}}}), Contains("outer: y f32[1, 3] has rank 2"));
@@ -242,7 +242,7 @@ TEST_CASE("contract: outer takes vectors alone", "[contract]") {
   CHECK_THAT(error_of("outer(x, 2)", {{"x", {3}}}), Contains("outer: 2 has rank 0"));
 }
 
-TEST_CASE("contract: lanes and rows add in the order that the language page gives", "[contract]") {
+TEST_CASE("contract: inner-axis and outer-axis reductions add in the language page's order", "[contract]") {
   // inner-axis reduction: 64 accumulators (f64: 32), by fma in increasing r, halved; blocks of 4,096; a pairwise tree of blocks
   const auto lanes = [](auto zero, const ir::Buffer& a, const ir::Buffer& b, std::int64_t n) {
     using T = decltype(zero);
@@ -300,7 +300,7 @@ TEST_CASE("contract: lanes and rows add in the order that the language page give
   }
 }
 
-TEST_CASE("contract: tiles of the result in registers, whatever the operands' layout, their types and what is around them", "[contract]") {
+TEST_CASE("contract: register tiles of the result, for any operand layout, type and surrounding code", "[contract]") {
   const Inputs plain = {{"x", {43, 300}}, {"y", {300, 70}}}, both = {{"x", {300, 43}}, {"y", {70, 300}}};
   equal_everywhere("transpose(x) @ transpose(y)", both, f32, 1);
   equal_everywhere("transpose(x) @ y", {{"x", {520, 30}}, {"y", {520, 17}}}, f64, 1);
@@ -319,7 +319,7 @@ TEST_CASE("contract: tiles of the result in registers, whatever the operands' la
   equal_everywhere("einsum(\"iak,kbj->iabj\", x, y)", {{"x", {4, 5, 64}}, {"y", {64, 3, 11}}}, f32, 1);
 }
 
-TEST_CASE("contract: sums over several loops, which no operand or one of them goes through in equal steps", "[contract]") {
+TEST_CASE("contract: sums over several loops with non-uniform steps in one or both operands", "[contract]") {
   const auto all = [](const char* text, Inputs inputs, DType dtype = f32) {
     const std::string formula = fmt::format("einsum(\"{}\", x, y)", text);
     equal_everywhere(formula.c_str(), inputs, dtype, 1);
@@ -339,7 +339,7 @@ TEST_CASE("contract: sums over several loops, which no operand or one of them go
   equal_everywhere("einsum(\"bik,bkj->ij\", pad(x, [0, 0, 2], [0, 0, 3]), y)", {{"x", {4, 20, 28}}, {"y", {4, 33, 70}}}, f32, 1);
 }
 
-TEST_CASE("contract: a product of matrices has the same bits whatever the layout of its operands", "[contract]") {
+TEST_CASE("contract: a matrix product has the same bits for any layout of its operands", "[contract]") {
   for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{2, 64, 3}, {7, 255, 19}, {33, 784, 10}, {5, 1000, 70}}) {
     const auto product = [&](const char* formula, const compiler::Shape& x, const compiler::Shape& y) {
       return optimised(formula, {{"x", x}, {"y", y}});
@@ -371,7 +371,7 @@ TEST_CASE("contract: a product of matrices has the same bits whatever the layout
   }
 }
 
-TEST_CASE("contract: which order a contraction has is part of its node", "[contract]") {
+TEST_CASE("contract: the order of a contraction is part of its node", "[contract]") {
   const auto op_of = [](const char* formula, const Inputs& inputs) {
     const ir::Graph graph = optimised(formula, inputs);
     for (ir::NodeId id = 0; id < graph.size(); ++id)
@@ -411,7 +411,7 @@ TEST_CASE("contract: equal bits everywhere, with elementwise work around them in
   equal_everywhere("p = x @ y; u = exp(p - max(p, 1, true)); u/sum(u, 1, true)", {{"x", {20, 30}}, {"y", {30, 40}}});
 }
 
-TEST_CASE("contract: of nothing it is 0, as a sum is, also where another kernel reads it", "[contract]") {
+TEST_CASE("contract: a contraction over no elements is 0, also if another kernel reads it", "[contract]") {
   for (const char* op : {"contract_rows %0, %1", "contract_lanes %0, %1", "reduce_sum %0"})
     for (const char* axes : {"{0, 1}", "{1}"}) {
       const bool full = axes[2] == ',';
@@ -462,7 +462,7 @@ TEST_CASE("contract: derivatives are contractions", "[contract]") {
   equal_everywhere("h = grad(sum((x @ y)**2), [x]); a, b = grad(sum(h*h), [x, y])", {{"x", {7, 9}}, {"y", {9, 11}}});
 }
 
-TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[contract]") {
+TEST_CASE("contract: the diagonal of a product contracts only the diagonal", "[contract]") {
   // Checks the number of elements of the contraction's operands, and compares the bits with the diagonal of the whole product.
   const auto check = [](const std::string& product, const std::string& where, const Inputs& inputs, std::int64_t contracted) {
     INFO("diagonal(" << product << where << ")");
@@ -517,7 +517,7 @@ TEST_CASE("contract: the diagonal of a product contracts the diagonal alone", "[
   CHECK(of(Array::full({2, 2}, 1.0F, f32), Array::full({2, 2}, 1.0F, f32)).to_vector<float>() == std::vector<float>{5, 5, 5, 5});
 }
 
-TEST_CASE("contract: what does not fit is said", "[contract]") {
+TEST_CASE("contract: errors of mismatched operands", "[contract]") {
   const Inputs xy = {{"x", {2, 3}}, {"y", {4, 5}}};
   CHECK_THAT(error_of("x @ y", xy), Contains("matmul: x f32[2, 3] and y f32[4, 5] do not fit: the last dimension of the left is 3, the "
                                              "second to last of the right is 4; they must "
@@ -578,7 +578,7 @@ TEST_CASE("contract: from C++", "[contract]") {
   CHECK_THROWS_WITH(wrong(x, x), Contains("matmul: x0 f32[2, 3]") || Contains("do not fit"));
 }
 
-TEST_CASE("contract: few rows, few columns, and columns that are packed once have the reference's bits", "[contract]") {
+TEST_CASE("contract: few rows, few columns, and columns packed once have the reference's bits", "[contract]") {
   for (const DType dtype : {f32, f64}) {
     equal_everywhere("x @ y", {{"x", {2, 300}}, {"y", {300, 130}}}, dtype);
     equal_everywhere("x @ y", {{"x", {40, 31}}, {"y", {31, 100}}}, dtype);
@@ -606,7 +606,7 @@ TEST_CASE("contract: few rows, few columns, and columns that are packed once hav
   }
 }
 
-TEST_CASE("contract: tiles that a mask empties change no bit", "[contract]") {
+TEST_CASE("contract: tiles that are completely masked change no bit", "[contract]") {
   const auto check = [](const char* formula, const Inputs& inputs, float hidden) {
     const ir::Graph graph = optimised(formula, inputs, f32);
     std::vector<ir::Buffer> arguments = values_for(graph, false);

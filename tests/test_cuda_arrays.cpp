@@ -45,7 +45,7 @@ void end(void* stream) { fake_cuda().function<int(void*)>("cuStreamDestroy_v2")(
 }  // namespace
 
 // This test must be the first: earlier tests leave memory whose streams hide the fault.
-TEST_CASE("what copies of one stream come from is left alone until that stream has made them", "[cuda]") {
+TEST_CASE("sources of pending copies are not reused before the copies", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   const Array x = ramp({64}, 0.25), w = ramp({64}, 0.5), there = x.to(gpu);
@@ -65,7 +65,7 @@ TEST_CASE("what copies of one stream come from is left alone until that stream h
   end(a);
 }
 
-TEST_CASE("arrays on a device: there and back, views, copies, and what the cpu may not read", "[cuda]") {
+TEST_CASE("arrays on a device: copies in both directions, views, and access errors on the CPU", "[cuda]") {
   fake_cuda();
   const Array x = ramp({5, 7}, 0.25);
   const Array there = x.to(gpu);
@@ -90,7 +90,7 @@ TEST_CASE("arrays on a device: there and back, views, copies, and what the cpu m
   CHECK(cuda_device_count() == 2);
 }
 
-TEST_CASE("arrays on a device: large copies go in parts", "[cuda]") {
+TEST_CASE("arrays on a device: large copies are split into parts", "[cuda]") {
   fake_cuda();
   const Array x = ramp({3'000'001}, 0.125);  // three parts of pinned memory, the last one short
   const DeviceStats before = device_stats(gpu);
@@ -99,7 +99,7 @@ TEST_CASE("arrays on a device: large copies go in parts", "[cuda]") {
   CHECK(device_stats(gpu).downloaded - before.downloaded == x.bytes());
 }
 
-TEST_CASE("calls run where their arrays are, and copy only what is elsewhere", "[cuda]") {
+TEST_CASE("calls run on the device of their arrays, and copy only other arrays", "[cuda]") {
   fake_cuda();
   const Array x = ramp({6, 40}, 0.25), w = ramp({40}, 0.5), b = ramp({40}, 0.125);
   const auto f = affine();
@@ -127,7 +127,7 @@ TEST_CASE("calls run where their arrays are, and copy only what is elsewhere", "
   CHECK(f.stats().bytes_read > 0);
 }
 
-TEST_CASE("calls on a device write into what they are given", "[cuda]") {
+TEST_CASE("calls on a device write into their destinations", "[cuda]") {
   fake_cuda();
   const Array x = ramp({6, 40}, 0.25), w = ramp({40}, 0.5), b = ramp({40}, 0.125), expected = affine()(x, w, b);
   const auto f = affine();
@@ -166,7 +166,7 @@ TEST_CASE("calls on a device write into what they are given", "[cuda]") {
   CHECK_THROWS_WITH(two.into(p, overlapping)(xd), Contains("overlap"));
 }
 
-TEST_CASE("bound calls on a device follow what is written into their arrays", "[cuda]") {
+TEST_CASE("bound calls on a device read the current elements of their arrays", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   Array x = ramp({100}, 0.25).to(gpu), w = ramp({100}, 0.5).to(gpu), y = Array::empty({100}, f32, gpu);
@@ -179,7 +179,7 @@ TEST_CASE("bound calls on a device follow what is written into their arrays", "[
   }
 }
 
-TEST_CASE("a call on a device waits for nothing, and its kernels run when somebody looks", "[cuda]") {
+TEST_CASE("a call on a device does not wait, and its kernels run when results are read", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   const Array x = ramp({64}, 0.25).to(gpu);
@@ -195,7 +195,7 @@ TEST_CASE("a call on a device waits for nothing, and its kernels run when somebo
   CHECK(fake_cuda().waiting() == 0);
 }
 
-TEST_CASE("streams of the caller: work is put there, and arrays may go from one to another", "[cuda]") {
+TEST_CASE("work runs on the caller's streams, and arrays may move between streams", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   const Array x = ramp({64}, 0.25), expected = affine()(affine()(x, x, x), x, x);
@@ -229,7 +229,7 @@ TEST_CASE("streams of the caller: work is put there, and arrays may go from one 
   CHECK_THROWS_WITH(StreamScope(Device::cpu(), nullptr), Contains("the cpu has no streams"));
 }
 
-TEST_CASE("memory goes from stream to stream behind what still uses it", "[cuda]") {
+TEST_CASE("memory moves between streams after its pending uses", "[cuda]") {
   fake_cuda();
   trim_memory(gpu);
   const auto f = affine();
@@ -270,7 +270,7 @@ TEST_CASE("several threads and several devices", "[cuda]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("copies between devices are ordered by their streams, and nobody waits for them", "[cuda]") {
+TEST_CASE("copies between devices are ordered by streams, without waits of the host", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   const Array x = ramp({5000}, 0.25), expected = affine()(x, x, x);
@@ -294,7 +294,7 @@ TEST_CASE("copies between devices are ordered by their streams, and nobody waits
   CHECK(fake_cuda().peers() == peers);  // once for each pair
 }
 
-TEST_CASE("a stream that is being captured is refused, and what was put on it before is not lost", "[cuda]") {
+TEST_CASE("a stream under capture is rejected, and earlier work on it is not lost", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   const Array x = ramp({64}, 0.25), expected = affine()(x, x, x);
@@ -330,7 +330,7 @@ TEST_CASE("a stream that is being captured is refused, and what was put on it be
   for (int i = 0; i < 5000; i += 500) CHECK(same_bits(noise[static_cast<std::size_t>(i)].to(Device::cpu()), Array::zeros({64}, f32)));
 }
 
-TEST_CASE("programs that nobody has any more are unloaded when the device is done with them, which nobody waits for", "[cuda]") {
+TEST_CASE("unused programs are unloaded when the device has finished with them, without waits", "[cuda]") {
   fake_cuda();
   using runtime::cuda::Gpu;
   Gpu& device = Gpu::get(0);
@@ -362,7 +362,7 @@ TEST_CASE("programs that nobody has any more are unloaded when the device is don
   end(a);
 }
 
-TEST_CASE("shapes that vary use the same segments of memory: the driver is asked for none and given none", "[cuda]") {
+TEST_CASE("varying shapes use the same memory segments, without driver allocations", "[cuda]") {
   fake_cuda();
   trim_memory(gpu);
   Options options;
@@ -381,7 +381,7 @@ TEST_CASE("shapes that vary use the same segments of memory: the driver is asked
   CHECK(device_stats(gpu).held <= held + (2 << 20));
 }
 
-TEST_CASE("tensors of others are used behind the stream that makes them, and ours behind what we did, by DLPack's rules", "[cuda]") {
+TEST_CASE("imported and exported tensors are ordered with streams by DLPack's rules", "[cuda]") {
   fake_cuda();
   const auto upload = fake_cuda().function<int(unsigned long long, const void*, std::size_t, void*)>("cuMemcpyHtoDAsync_v2");
   const auto download = fake_cuda().function<int(void*, unsigned long long, std::size_t, void*)>("cuMemcpyDtoHAsync_v2");
@@ -436,7 +436,7 @@ TEST_CASE("tensors of others are used behind the stream that makes them, and our
   end(a);
 }
 
-TEST_CASE("a device of the options: results are arrays there", "[cuda]") {
+TEST_CASE("with a device in the options, results are on that device", "[cuda]") {
   fake_cuda();
   Options options;
   options.device = gpu;
@@ -481,7 +481,7 @@ TEST_CASE("captured arrays, pullbacks, signatures and NaN checks on a device", "
   CHECK_THROWS_WITH(l(x.to(gpu)), Contains("check_nan") && Contains("`log`"));
 }
 
-TEST_CASE("memory of others on a device, and DLPack both ways", "[cuda]") {
+TEST_CASE("external memory on a device, and DLPack in both directions", "[cuda]") {
   fake_cuda();
   const Array x = ramp({4, 6}, 0.25), there = x.to(gpu);
   synchronize(gpu);
@@ -516,7 +516,7 @@ TEST_CASE("memory of others on a device, and DLPack both ways", "[cuda]") {
   CHECK_THROWS_WITH(Array::from_dlpack(nullptr), Contains("null is no tensor"));
 }
 
-TEST_CASE("indices on a device are checked: a bad one is the error of the call", "[cuda]") {
+TEST_CASE("indices on a device are checked, and a bad one is an error of the call", "[cuda]") {
   fake_cuda();
   const auto f = compile([](Tensor x, Tensor i) { return take(x, i, 0); });
   const Array x = ramp({9, 6}, 0.25), good = Array::from({3, -1, 0, 8}, {4}), bad = Array::from({3, 9, 0, 8}, {4});
@@ -547,7 +547,7 @@ TEST_CASE("long rows, scans and transposes on a device", "[cuda]") {
   CHECK(same_bits(t(y.to(gpu), w).to(Device::cpu()), t(y, w)));
 }
 
-TEST_CASE("lists of arrays are one kernel on a device, in and out, and numbers follow the call", "[cuda]") {
+TEST_CASE("array lists are one kernel on a device, as inputs and outputs, and numbers may vary", "[cuda]") {
   fake_cuda();
   const auto step = compile([](std::vector<Tensor> ps, const std::vector<Tensor>& gs, Tensor rate) {
     for (std::size_t t = 0; t < ps.size(); ++t) ps[t] = ps[t] - rate * gs[t] / onepass::sqrt(gs[t] * gs[t] + 1.0f);
@@ -578,7 +578,7 @@ TEST_CASE("lists of arrays are one kernel on a device, in and out, and numbers f
   CHECK(equal(step(ps_there, gs_there, 0.5), step(ps, gs, 0.5)));
 }
 
-TEST_CASE("functions of several kernels go as one graph when the same call comes again", "[cuda]") {
+TEST_CASE("functions of several kernels run as one graph when a call repeats", "[cuda]") {
   fake_cuda();
   const auto f = softmax_of_sum();
   const Array x = ramp({9, 33}, 0.25).to(gpu);
@@ -599,7 +599,7 @@ TEST_CASE("functions of several kernels go as one graph when the same call comes
   CHECK(same_bits(p2.to(Device::cpu()), q));
 }
 
-TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the function's policy", "[cuda]") {
+TEST_CASE("a hot shape gets specialized kernels on a device, by the function's policy", "[cuda]") {
   fake_cuda();
   Options options;
   options.specialization = {.depth = 1, .after_calls = 2, .in_background = false};
@@ -627,7 +627,7 @@ TEST_CASE("a shape that stays hot gets kernels of its own on a device, under the
                     Contains("f32[50]@cuda:0"));
 }
 
-TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic ones, and dropped where they are slower", "[cuda]") {
+TEST_CASE("specialized kernels on a device are tried alternately with the generic ones, and dropped if slower", "[cuda]") {
   fake_cuda();
   runtime::background::wait();  // jobs of earlier tests
   Options options;
@@ -674,7 +674,7 @@ TEST_CASE("kernels of a hot shape are tried on a device in turn with the generic
   CHECK_THAT(f.explain(), !Contains("are being tried"));
 }
 
-TEST_CASE("nothing on a device is left behind", "[cuda]") {
+TEST_CASE("nothing on a device leaks", "[cuda]") {
   fake_cuda();
   {
     const auto f = softmax_of_sum();

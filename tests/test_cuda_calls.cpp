@@ -50,7 +50,7 @@ constexpr std::int64_t kEnterLaunchLeave = 3;
 
 }  // namespace
 
-TEST_CASE("a warm call on a device enters, launches, leaves, and takes no memory", "[cuda]") {
+TEST_CASE("a warm call on a device enters, launches and leaves, and allocates nothing", "[cuda]") {
   fake_cuda();
   const Array x = ramp({64}, 0.25).to(gpu), w = ramp({64}, 0.5).to(gpu);
   Array y = Array::empty({64}, f32, gpu);
@@ -84,7 +84,7 @@ TEST_CASE("a warm call on a device enters, launches, leaves, and takes no memory
   CHECK(same_bits(t.to(Device::cpu()), total(many)));
 }
 
-TEST_CASE("a fresh result on a device is memory of the pool", "[cuda]") {
+TEST_CASE("a fresh result on a device uses pool memory", "[cuda]") {
   fake_cuda();
   const Array x = ramp({64}, 0.25).to(gpu);
   const auto f = compile([](Tensor x) { return x * 2.0; }, settled());
@@ -93,7 +93,7 @@ TEST_CASE("a fresh result on a device is memory of the pool", "[cuda]") {
   if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array and the list of results
 }
 
-TEST_CASE("a call on another device is planned again, and its record says so", "[cuda]") {
+TEST_CASE("a call on another device has another plan, and its record has the reason", "[cuda]") {
   fake_cuda();
   const Array x = ramp({64}, 0.25);
   const auto f = compile([](Tensor x) { return x * 2; }, settled());
@@ -105,7 +105,7 @@ TEST_CASE("a call on another device is planned again, and its record says so", "
   CHECK(record.device == "cuda:0");
 }
 
-TEST_CASE("kernel times of a device are kept while profiling is on", "[cuda]") {
+TEST_CASE("kernel times of a device are recorded while profiling is on", "[cuda]") {
   fake_cuda();
   const auto several = compile([](Tensor x) { return sum(softmax(x, 0), 0) * sum(x); }, settled());
   const Array x = ramp({70, 96}, 0.001), there = x.to(gpu), expected = several(x);
@@ -153,7 +153,7 @@ TEST_CASE("kernel times of a device are kept while profiling is on", "[cuda]") {
   clear_profile();
 }
 
-TEST_CASE("calls with arguments of the cpu wait for none before them", "[cuda]") {
+TEST_CASE("calls with CPU arguments do not wait for earlier calls", "[cuda]") {
   fake_cuda();
   const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());
   const Array x = ramp({64}, 0.25), w = ramp({64}, 0.5), there = x.to(gpu), expected = f(x, w);
@@ -166,7 +166,7 @@ TEST_CASE("calls with arguments of the cpu wait for none before them", "[cuda]")
   for (const Array& y : results) CHECK(same_bits(y.to(Device::cpu()), expected));
 }
 
-TEST_CASE("calls with more arrays than a launch takes words wait for none before them", "[cuda]") {
+TEST_CASE("calls with more arrays than launch parameters do not wait for earlier calls", "[cuda]") {
   fake_cuda();
   const auto f = compile([](const std::vector<Tensor>& xs) { return stack(xs, 0) * 2.0; }, settled());
   std::vector<Array> xs, there;
@@ -181,7 +181,7 @@ TEST_CASE("calls with more arrays than a launch takes words wait for none before
   for (const Array& y : results) CHECK(same_bits(y.to(Device::cpu()), expected));
 }
 
-TEST_CASE("copies that nobody waits for take pinned memory to a limit, and then wait for the first", "[cuda]") {
+TEST_CASE("pending copies use pinned memory up to a limit, then wait for the first copy", "[cuda]") {
   fake_cuda();
   const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());
   const Array x = ramp({700'000}, 0.25), there = x.to(gpu), narrow = ramp({64}, 0.5), narrow_there = narrow.to(gpu);

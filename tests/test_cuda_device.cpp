@@ -38,7 +38,7 @@ ir::Graph softmax() { return optimised("y = softmax(x, axis=-1); s = sum(x, axis
 
 }  // namespace
 
-TEST_CASE("device: programs give the CPU's bits; what is copied is counted; a second call takes nothing new", "[cuda]") {
+TEST_CASE("device: programs give the CPU's bits, copies are counted, and a second call allocates nothing", "[cuda]") {
   fake();
   for (const CudaProgram& program : cuda_programs()) {
     if (std::string_view(program.name) != "softmax" && std::string_view(program.name) != "affine, gradient" &&
@@ -64,7 +64,7 @@ TEST_CASE("device: programs give the CPU's bits; what is copied is counted; a se
   }
 }
 
-TEST_CASE("device: a kernel asks for the shared memory that eight long rows take", "[cuda]") {
+TEST_CASE("device: a kernel requests shared memory for eight long rows", "[cuda]") {
   fake();
   const ir::Graph graph = optimised("y = layer_norm(x, g, g, axis=-1, eps=1e-5); dx, dg = vjp(y, [x, g], d)",
                                     {{"x", {24, 1024}}, {"g", {1024}}, {"d", {24, 1024}}});
@@ -77,7 +77,7 @@ TEST_CASE("device: a kernel asks for the shared memory that eight long rows take
   CHECK(c.difference(c.run()) == "");
 }
 
-TEST_CASE("device: strided inputs, outputs without elements, the same output twice", "[cuda]") {
+TEST_CASE("device: strided inputs, empty outputs, the same output twice", "[cuda]") {
   fake();
   const Case strided(optimised("y = x*2 + w", {{"x", {13, 7}}, {"w", {7}}}), 3, true);
   CHECK(strided.difference(strided.run()) == "");
@@ -88,7 +88,7 @@ TEST_CASE("device: strided inputs, outputs without elements, the same output twi
   CHECK(empty.difference(empty.run()) == "");
 }
 
-TEST_CASE("device: more words than a launch takes as arguments lie in device memory", "[cuda]") {
+TEST_CASE("device: kernel parameters beyond the launch limit are in device memory", "[cuda]") {
   fake();
   constexpr int kInputs = 520;
   std::string text = "%0 = input x0 : f32[5]\n";
@@ -104,7 +104,7 @@ TEST_CASE("device: more words than a launch takes as arguments lie in device mem
   CHECK(c.difference(c.run()) == "");
 }
 
-TEST_CASE("device: each call of the driver that fails is one sentence, and nothing is lost", "[cuda]") {
+TEST_CASE("device: each failed driver call is a one-line error, and nothing leaks", "[cuda]") {
   fake();
   const Case c(softmax(), 1);
   CHECK(c.difference(c.run()) == "");
@@ -144,7 +144,7 @@ TEST_CASE("device: each call of the driver that fails is one sentence, and nothi
   CHECK(fake().held() == 0);
 }
 
-TEST_CASE("device: causes that have a remedy say it; after a sticky one the CPU goes on", "[cuda]") {
+TEST_CASE("device: errors with a remedy name it; after a sticky error the CPU still works", "[cuda]") {
   fake();
   const Case c(softmax(), 1);
   CHECK(c.difference(c.run()) == "");
@@ -166,7 +166,7 @@ TEST_CASE("device: causes that have a remedy say it; after a sticky one the CPU 
   CHECK(c.difference(c.run()) == "");
 }
 
-TEST_CASE("device: memory that is not there is a MemoryError with its size; what the pool holds goes first", "[cuda]") {
+TEST_CASE("device: exhausted memory is a MemoryError with its size, after the pool was freed", "[cuda]") {
   fake();
   Gpu::get().trim();
   const Case small(optimised("y = x*2", {{"x", {1000}}}), 1), large(optimised("y = x*2", {{"x", {5000}}}), 1);

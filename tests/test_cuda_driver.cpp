@@ -25,7 +25,7 @@ constexpr bool called_alike<Result (*)(A...), R (*)(B...)> = sizeof(R) == sizeof
 
 }  // namespace
 
-TEST_CASE("the driver's functions and numbers are those of its header", "[cuda]") {
+TEST_CASE("the driver's functions and numbers match its header", "[cuda]") {
 #define ONEPASS_CHECK(name, parameters)                               \
   {                                                                   \
     INFO(#name);                                                      \
@@ -57,7 +57,7 @@ TEST_CASE("the driver's functions and numbers are those of its header", "[cuda]"
   CHECK(kDriverMismatch == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 }
 #else
-TEST_CASE("the driver's functions and numbers are those of its header", "[cuda]") {
+TEST_CASE("the driver's functions and numbers match its header", "[cuda]") {
   std::cout << "SKIPPED: the table of the driver's functions is not checked: there is no cuda.h" << std::endl;
 }
 #endif

@@ -80,7 +80,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 }  // namespace
 
-TEST_CASE("cuda: maps with broadcast, transposed, reversed and guarded operands", "[cuda]") {
+TEST_CASE("cuda: elementwise nests with broadcast, transposed, reversed and padded operands", "[cuda]") {
   Suite suite;
   suite.add(
       "%0 = input x : f32[33, 70]\n%1 = input w : f32[33, 1]\n%2 = broadcast %1 : f32[33, 70]\n%3 = mul %0, %2 : f32[33, 70]\nreturn y = "
@@ -97,7 +97,7 @@ TEST_CASE("cuda: maps with broadcast, transposed, reversed and guarded operands"
   suite.check();
 }
 
-TEST_CASE("cuda: every operator on every type that it takes", "[cuda]") {
+TEST_CASE("cuda: every operator on every accepted type", "[cuda]") {
   Suite suite;
   for (int i = 0; i < ir::kOpCount; ++i) {
     const auto op = static_cast<ir::Op>(i);
@@ -152,7 +152,7 @@ TEST_CASE("cuda: softmax in rows of every length, and along columns", "[cuda]") 
   suite.check();
 }
 
-TEST_CASE("cuda: a sum of negative zeros is one, by rows and by columns", "[cuda]") {
+TEST_CASE("cuda: a sum of negative zeros is a negative zero, along rows and columns", "[cuda]") {
   Suite suite;
   for (const char* axes : {"{0}", "{1}"})
     for (const char* length : {"5", "5000"}) {
@@ -207,7 +207,7 @@ float* numbers_of(const ir::Graph& graph, const Arguments& arguments) {
 }
 }  // namespace
 
-TEST_CASE("cuda: places that data say: reads, additions, and bad ones", "[cuda]") {
+TEST_CASE("cuda: gathers, scatters and bad indices", "[cuda]") {
   Suite suite;
   struct Program {
     const char* formula;
@@ -245,7 +245,7 @@ TEST_CASE("cuda: places that data say: reads, additions, and bad ones", "[cuda]"
   }
 }
 
-TEST_CASE("cuda: what lies across goes through shared memory in tiles", "[cuda]") {
+TEST_CASE("cuda: transposed operands go through shared memory in tiles", "[cuda]") {
   Suite suite;
   for (const auto& [n, m] : {std::pair<int, int>{64, 96}, {33, 70}, {16, 100}, {5, 1000}}) {
     const std::string formula = "y = transpose(x) + w*z";
@@ -267,7 +267,7 @@ TEST_CASE("cuda: what lies across goes through shared memory in tiles", "[cuda]"
   CHECK(schedule.across == schedule.packed);
 }
 
-TEST_CASE("cuda: arrays of lists, and numbers, are found through tables", "[cuda]") {
+TEST_CASE("cuda: array lists and numbers are read through tables", "[cuda]") {
   Suite suite;
   for (const ListProgram& program : cuda_list_programs()) {
     INFO(program.name);
@@ -281,7 +281,7 @@ TEST_CASE("cuda: arrays of lists, and numbers, are found through tables", "[cuda
   suite.check();
 }
 
-TEST_CASE("cuda: few long rows, or columns, are shared by the whole device", "[cuda]") {
+TEST_CASE("cuda: few long rows or columns are split over the whole device", "[cuda]") {
   Suite suite;
   for (const char* formula :
        {"s = sum(x, axis=0)", "s = sum(x, axis=1); m = max(x, axis=1)", "y = softmax(x, axis=1)", "y = softmax(x, axis=0)",
@@ -419,7 +419,7 @@ TEST_CASE("cuda: random graphs of views and reductions", "[cuda][random]") {
   });
 }
 
-TEST_CASE("cuda: programs of the peers' list, equal, and each large array once in whole vectors", "[cuda]") {
+TEST_CASE("cuda: benchmark programs have equal bits and access each large array once in whole vectors", "[cuda]") {
   CudaEmulation emulation;
   std::vector<CudaProgram> programs = cuda_programs();
   std::vector<ir::Graph> graphs;
@@ -458,7 +458,7 @@ TEST_CASE("cuda: programs of the peers' list, equal, and each large array once i
   }
 }
 
-TEST_CASE("cuda: what gpu-check compares has every form of a kernel, and every class of it", "[cuda]") {
+TEST_CASE("cuda: the programs of gpu-check cover every kernel form and variant", "[cuda]") {
   CudaEmulation emulation;
   CudaEmulation::Options options;
   options.target = {90, 132, 48 << 10, 2048, 227 << 10};

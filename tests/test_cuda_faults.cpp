@@ -90,7 +90,7 @@ struct Uses {
 
 }  // namespace
 
-TEST_CASE("opening a device: a call of the driver that fails leaves nothing open, and the next use tries again", "[cuda]") {
+TEST_CASE("opening a device: a failed driver call leaves nothing open, and the next use tries again", "[cuda]") {
   fake_cuda();
   for (const Device device : {gpu, other}) {
     const std::int64_t streams = fake_cuda().streams();
@@ -119,7 +119,7 @@ TEST_CASE("opening a device: a call of the driver that fails leaves nothing open
   }
 }
 
-TEST_CASE("using devices: whatever call of the driver fails is one sentence, and nothing is lost", "[cuda]") {
+TEST_CASE("using devices: any failed driver call is a one-line error, and nothing leaks", "[cuda]") {
   fake_cuda();
   const Uses uses;
   synchronize(gpu), synchronize(other);

@@ -96,7 +96,7 @@ TEST_CASE("nvrtc: the kernels of random graphs compile for four generations of d
   }
 }
 
-TEST_CASE("nvrtc: reads and additions where data say compile for four generations of devices", "[cuda]") {
+TEST_CASE("nvrtc: gathers and scatters compile for four generations of devices", "[cuda]") {
   if (!nvrtc()) return;
   CudaEmulation emulation;
   for (const char* formula :
@@ -107,7 +107,7 @@ TEST_CASE("nvrtc: reads and additions where data say compile for four generation
   compile_for_all(emulation.text());
 }
 
-TEST_CASE("nvrtc: reads through the tables of lists compile for four generations of devices", "[cuda]") {
+TEST_CASE("nvrtc: reads through pointer tables compile for four generations of devices", "[cuda]") {
   if (!nvrtc()) return;
   CudaEmulation emulation;
   for (const ListProgram& program : cuda_list_programs()) emulation.add(program.graph, random_arguments(program.graph, 1).views);
@@ -120,7 +120,7 @@ TEST_CASE("nvrtc: reads through the tables of lists compile for four generations
         for (const std::string& access : accesses_of(ptx, kernel.name)) CHECK(access.find(".local") == std::string::npos);
 }
 
-TEST_CASE("nvrtc: kernels of the peers' list spill no registers, and move large arrays in vectors of 16 bytes", "[cuda]") {
+TEST_CASE("nvrtc: kernels of the benchmark programs spill no registers, and access large arrays in 16-byte vectors", "[cuda]") {
   if (!nvrtc()) return;
   for (const bool specialised : {false, true}) {
     CudaEmulation emulation;
@@ -222,7 +222,7 @@ Moves moves_of(const std::string& ptx, const std::string& kernel) {
 
 }  // namespace
 
-TEST_CASE("nvrtc: occupancy, blocks and bytes under way of the schedules, by the rules of three generations", "[cuda]") {
+TEST_CASE("nvrtc: occupancy, blocks and bytes in flight of the schedules, by the rules of three generations", "[cuda]") {
   if (!nvrtc()) return;
   std::printf("%-16s %4s %5s %7s %9s %8s %10s %10s %12s\n", "kernel", "sm", "regs", "shared", "occupancy", "blocks/SM", "loads", "KiB/SM",
               "PTX/byte");
@@ -274,7 +274,7 @@ TEST_CASE("nvrtc: occupancy, blocks and bytes under way of the schedules, by the
   }
 }
 
-TEST_CASE("nvrtc: a text that does not compile says so in the compiler's words", "[cuda]") {
+TEST_CASE("nvrtc: a text that does not compile throws an error with the compiler's message", "[cuda]") {
   if (!nvrtc()) return;
   CHECK_THROWS_WITH(nvrtc()->compile("extern \"C\" __global__ void f() { this is wrong }", 80),
                     Catch::Matchers::Contains("does not compile for compute capability 8.0") && Catch::Matchers::Contains("onepass.cu(1)"));

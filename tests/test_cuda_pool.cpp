@@ -10,7 +10,7 @@
 
 using Memory = onepass::runtime::cuda::Pool<int>;
 
-TEST_CASE("pool: blocks of every size never overlap, what is free is joined, and each block names all that used its bytes last", "[cuda]") {
+TEST_CASE("pool: blocks never overlap, free ones are joined, and each block names all last users of its bytes", "[cuda]") {
   Memory pool;
   std::mt19937 random(7);
   std::uint64_t next_segment = 1 << 20;
@@ -70,7 +70,7 @@ TEST_CASE("pool: blocks of every size never overlap, what is free is joined, and
   CHECK(segments.empty());
 }
 
-TEST_CASE("pool: a block that the same user had last comes first, and small ones do not break up large segments", "[cuda]") {
+TEST_CASE("pool: a user's own last block is preferred, and small blocks do not fragment large segments", "[cuda]") {
   Memory pool;
   Memory::Block* const a = pool.add(0, 4096, 4096);
   Memory::Block* const b = pool.add(1 << 20, 4096, 4096);

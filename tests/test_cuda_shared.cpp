@@ -14,7 +14,7 @@ using namespace onepass;
 using namespace onepass::test;
 using runtime::cuda::Gpu;
 
-TEST_CASE("device: kept rows and declared variables together fit the shared memory of small devices", "[cuda]") {
+TEST_CASE("device: row buffers and declared variables fit together in the shared memory of small devices", "[cuda]") {
   setenv("FAKE_CUDA_SHARED", "65536", 1);
   setenv("FAKE_CUDA_CAPABILITY", "75", 1);
   setenv("FAKE_NVRTC_KNOWS", "75", 1);

@@ -137,7 +137,7 @@ TEST_CASE("depth: the passes over graphs", "[depth]") {
   });
 }
 
-TEST_CASE("depth: views, batches and what is saved", "[depth]") {
+TEST_CASE("depth: views, batches and residuals", "[depth]") {
   with_little_stack([] {
     const ir::Graph views = optimised(chain_of_views(kLong));
     CHECK(fuse(views).groups.size() >= 1);

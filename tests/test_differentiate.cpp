@@ -158,7 +158,7 @@ struct Make {
 
 }  // namespace
 
-TEST_CASE("differentiate: every elementwise operator agrees with differences, three times nested", "[differentiate]") {
+TEST_CASE("differentiate: every elementwise operator agrees with differences, nested three times", "[differentiate]") {
   for (int i = 0; i < kOpCount; ++i) {
     const Op op = static_cast<Op>(i);
     if (!is_plain_float_operator(op)) continue;
@@ -276,8 +276,7 @@ const std::map<Op, std::function<Expr(Expr)>>& structural() {
 }
 }  // namespace
 
-TEST_CASE("differentiate: every other operator that has a derivative agrees with differences, and its own derivative too",
-          "[differentiate]") {
+TEST_CASE("differentiate: every other differentiable operator and its derivative agree with differences", "[differentiate]") {
   for (int i = 0; i < kOpCount; ++i) {
     const Op op = static_cast<Op>(i);
     const OpKind kind = info(op).kind;
@@ -338,7 +337,7 @@ TEST_CASE("differentiate: where and casts", "[differentiate]") {
   CHECK(single.gradient(cast(cast(single.x, DType::I32), DType::F32), single.x) == "0");
 }
 
-TEST_CASE("differentiate: views are views, a broadcast is one sum", "[differentiate]") {
+TEST_CASE("differentiate: derivatives of views are views, and of a broadcast one sum", "[differentiate]") {
   Numeric numeric(3);
   const Expr x = numeric.input({2, 3, 4});
   auto check = [&](Expr y) { numeric.check({(y * y).id()}, {x.id()}, 2); };
@@ -379,7 +378,7 @@ TEST_CASE("differentiate: views are views, a broadcast is one sum", "[differenti
   }
 }
 
-TEST_CASE("differentiate: what views become", "[differentiate]") {
+TEST_CASE("differentiate: derivatives of views as text", "[differentiate]") {
   Make m(DType::F32, {4, 5});
   auto gradient = [&](Expr y) {
     const List shape = m.graph.list(y.shape());
@@ -433,7 +432,7 @@ TEST_CASE("differentiate: reductions", "[differentiate]") {
   }
 }
 
-TEST_CASE("differentiate: max and min over an axis share equally among equals", "[differentiate]") {
+TEST_CASE("differentiate: max and min over an axis divide the cotangent equally among equal values", "[differentiate]") {
   auto shares = [](Op op, Values x) {
     Numeric numeric(5);
     const auto count = static_cast<std::int64_t>(x.size());
@@ -449,7 +448,7 @@ TEST_CASE("differentiate: max and min over an axis share equally among equals", 
   CHECK(shares(Op::ReduceMax, {-kInfinity, -kInfinity}) == Values{3, 3});
 }
 
-TEST_CASE("differentiate: a zero cotangent gives zero, whatever the operands", "[differentiate]") {
+TEST_CASE("differentiate: a zero cotangent gives zero for any operands", "[differentiate]") {
   const Values special{0.0, -0.0, 1.0, -2.5, kInfinity, -kInfinity, kNan};
   for (int i = 0; i < kOpCount; ++i) {
     const Op op = static_cast<Op>(i);
@@ -552,7 +551,7 @@ TEST_CASE("differentiate: special points", "[differentiate]") {
   }
 }
 
-TEST_CASE("differentiate: no derivative is a constant zero of the x's shape", "[differentiate]") {
+TEST_CASE("differentiate: without a derivative the result is a constant zero of x's shape", "[differentiate]") {
   Make m(DType::F64, {3, 4});
   for (const Expr y : {m.y * m.z, apply(Op::Floor, {m.x}), apply(Op::Ceil, {m.x}), apply(Op::Trunc, {m.x}), round(m.x),
                        apply(Op::Sign, {m.x}), floor_div(m.x, m.y), where(m.x > 0.0, m.y, m.z), exp(apply(Op::StopGradient, {m.x}))}) {
@@ -566,7 +565,7 @@ TEST_CASE("differentiate: no derivative is a constant zero of the x's shape", "[
   CHECK(differentiate(m.graph, std::vector{m.x.id()}, std::vector{m.g.id()}, {}).empty());
 }
 
-TEST_CASE("differentiate: cotangents are added by use, the last node first, the last operand first", "[differentiate]") {
+TEST_CASE("differentiate: cotangents are added in order of use, the last node and operand first", "[differentiate]") {
   Make m;
   const Expr x = m.x, y = m.y, z = m.z;
   SECTION("the node that stands last first") {
@@ -598,7 +597,7 @@ TEST_CASE("differentiate: cotangents are added by use, the last node first, the 
   }
 }
 
-TEST_CASE("differentiate: what no x leads to gets no nodes", "[differentiate]") {
+TEST_CASE("differentiate: nodes that depend on no x get no derivative", "[differentiate]") {
   Make m;
   const Expr y = exp(m.y * m.z) * m.x;
   const NodeId before = m.graph.size();
@@ -614,7 +613,7 @@ TEST_CASE("differentiate: halves are computed in f32, and only a cast rounds", "
   CHECK(node_text(m.graph, d.id()) == "add(mul0(g, exp(x)), mul0(mul0(g, x), exp(x)))");
 }
 
-TEST_CASE("differentiate: an adjoint belongs to the line of its forward node", "[differentiate]") {
+TEST_CASE("differentiate: an adjoint has the source line of its forward node", "[differentiate]") {
   Make m;
   m.graph.sources = {"", "a.fuse:1", "a.fuse:2"};
   m.graph.current_source = 1;
@@ -625,7 +624,7 @@ TEST_CASE("differentiate: an adjoint belongs to the line of its forward node", "
   CHECK(m.graph.current_source == 2);
 }
 
-TEST_CASE("differentiate: errors are one sentence", "[differentiate]") {
+TEST_CASE("differentiate: errors are one line", "[differentiate]") {
   Graph graph;
   const NodeId k = graph.add_input("k", DType::I64, Shape{3}), x = graph.add_input("x", DType::F32, Shape{3});
   const std::vector<std::string> names{"x", "k"};

@@ -64,7 +64,7 @@ bool has(DiskCache& cache, const std::string& key = kKey, const std::string& obj
 
 }  // namespace
 
-TEST_CASE("the time that was lost without the optimised code is kept with an entry, until that code is") {
+TEST_CASE("the time lost without optimized code is stored with an entry until the code is") {
   const Folder folder;
   DiskCache cache(folder.text());
   cache.note_spent(kKey, 5'000);  // runs in the tiled interpreter: there is no code yet
@@ -94,7 +94,7 @@ TEST_CASE("the time that was lost without the optimised code is kept with an ent
   CHECK_FALSE(cache.figure(copy));
 }
 
-TEST_CASE("what is stored is found, by any cache on the folder") {
+TEST_CASE("stored entries are found by any cache on the folder") {
   const Folder folder;
   DiskCache first(folder.text());
   CHECK_FALSE(has(first));
@@ -113,7 +113,7 @@ TEST_CASE("what is stored is found, by any cache on the folder") {
   CHECK(second.stats().misses == 1);
 }
 
-TEST_CASE("a switched-off cache keeps nothing") {
+TEST_CASE("a disabled cache stores nothing") {
   for (const char* name : {"", "none"}) {
     DiskCache cache(name);
     cache.store(kKey, compiler::Tier::Quick, kObject);
@@ -123,7 +123,7 @@ TEST_CASE("a switched-off cache keeps nothing") {
   }
 }
 
-TEST_CASE("the folder is made for this user alone, and refused where others can write") {
+TEST_CASE("the folder is private to the user, and rejected if others can write to it") {
   const Folder folder;
   const std::string deep = folder.text() + "/a/b";
   DiskCache cache(deep);
@@ -164,7 +164,7 @@ TEST_CASE("the folder is made for this user alone, and refused where others can 
   CHECK(relative.refusal() == "is not an absolute path");
 }
 
-TEST_CASE("a disk that cannot be written to costs nothing but the entries") {
+TEST_CASE("a disk that cannot be written loses only the entries") {
   if (geteuid() == 0) {
     WARN("skipped: the superuser can write to a read-only folder");
     return;
@@ -178,7 +178,7 @@ TEST_CASE("a disk that cannot be written to costs nothing but the entries") {
   CHECK(has(cache));
 }
 
-TEST_CASE("every byte of an entry flipped in turn, and every truncation: found as it was or not at all") {
+TEST_CASE("an entry with any byte flipped or truncated is found unchanged or not at all") {
   const Folder folder;
   DiskCache cache(folder.text());
   cache.store(kKey, compiler::Tier::Quick, kObject);
@@ -202,7 +202,7 @@ TEST_CASE("every byte of an entry flipped in turn, and every truncation: found a
   CHECK(has(cache));
 }
 
-TEST_CASE("an entry under another's name is not taken for it") {
+TEST_CASE("an entry under another name is not used") {
   const Folder folder;
   DiskCache cache(folder.text());
   cache.store("another key", compiler::Tier::Quick, "another object");
@@ -215,7 +215,7 @@ TEST_CASE("an entry under another's name is not taken for it") {
   CHECK(has(cache, "another key", "another object"));
 }
 
-TEST_CASE("the oldest entries are swept beyond the limit, and what a killed process left") {
+TEST_CASE("the oldest entries above the limit are removed, and remains of killed processes") {
   const Folder folder;
   {
     DiskCache cache(folder.text());
@@ -246,7 +246,7 @@ TEST_CASE("the oldest entries are swept beyond the limit, and what a killed proc
   CHECK(fs::exists(folder.path / "notes.txt"));
 }
 
-TEST_CASE("several caches fill and clear one folder at once") {
+TEST_CASE("several caches fill and clear one folder concurrently") {
   const Folder folder;
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
@@ -267,7 +267,7 @@ TEST_CASE("several caches fill and clear one folder at once") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what is exchanged for the folder is not used, and a descriptor that the host closed is opened again") {
+TEST_CASE("a replaced folder is not used, and a descriptor closed by the host is reopened") {
   const Folder folder;
   const std::string path = folder.text() + "/cache", gone = folder.text() + "/gone";
   DiskCache cache(path);
@@ -293,7 +293,7 @@ TEST_CASE("what is exchanged for the folder is not used, and a descriptor that t
   close(descriptor);
 }
 
-TEST_CASE("archives that are damaged lose nothing") {
+TEST_CASE("damaged archives lose nothing") {
   const Folder folder, target, elsewhere;
   DiskCache cache(folder.text()), imported(target.text());
   cache.store("no kernel", compiler::Tier::Quick, "no object");  // import loads the code once to check it

@@ -39,7 +39,7 @@ static_assert(!Wraps<std::vector<bool>&> && !Wraps<Array&>);
 
 }  // namespace
 
-TEST_CASE("wrap: what has data() and size()") {
+TEST_CASE("wrap: types with data() and size()") {
   Buffer<float> buffer({1, 2, 3, 4, 5, 6});
   const Array x = Array::wrap(buffer);
   CHECK(x.data() == buffer.data());
@@ -111,7 +111,7 @@ TEST_CASE("wrap: Eigen's matrices, vectors, maps and blocks") {
   CHECK(list(Array::wrap(none).shape()) == Integers{0, 4});
 }
 
-TEST_CASE("wrap: a function of Eigen's matrices, into one") {
+TEST_CASE("wrap: a function of Eigen's matrices, with a matrix as destination") {
   Eigen::MatrixXd a = counting<Eigen::MatrixXd>(3, 4), b = counting<Eigen::MatrixXd>(4, 3), c(3, 3), sums(3, 3);
   const auto f = op::compile([](Tensor x, Tensor y) {
     return std::pair{matmul(x, y), x[{op::All, op::Range{0, 3}}] + y[op::Range{0, 3}]};

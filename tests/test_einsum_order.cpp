@@ -95,7 +95,7 @@ TEST_CASE("a chain of matrices is contracted from its cheaper end", "[einsum]") 
         PairOrder{{0, 1}, {3, 2}});  // equal costs: from the left
 }
 
-TEST_CASE("no order is cheaper, by trying all of them", "[einsum]") {
+TEST_CASE("exhaustive search finds no cheaper order", "[einsum]") {
   std::mt19937 random(3);
   for (int trial = 0; trial < 300; ++trial) {
     const std::size_t n = 2 + random() % 4;
@@ -123,7 +123,7 @@ TEST_CASE("many operands are contracted greedily, each once", "[einsum]") {
   CHECK(cost_of(order, chain, {0, 14}, extents) <= cost_of(compiler::pairs_from_the_left(14), chain, {0, 14}, extents));
 }
 
-TEST_CASE("einsum regroups under `reassociate` alone", "[einsum]") {
+TEST_CASE("einsum regroups only under `reassociate`", "[einsum]") {
   const auto product = [](Tensor a, Tensor b, Tensor c, Tensor v) { return einsum("ij,jk,kl,l->i", a, b, c, v); };
   Options relaxed;
   relaxed.relax.reassociate = true;

@@ -77,7 +77,7 @@ void check(const char* text, bool strided = false) {
 
 }  // namespace
 
-TEST_CASE("emit: a map with a broadcast operand", "[emit]") {
+TEST_CASE("emit: an elementwise nest with a broadcast operand", "[emit]") {
   check(R"(
     %0 = input x : f32[33, 70]
     %1 = input w : f32[33, 1]
@@ -101,7 +101,7 @@ TEST_CASE("emit: a transposed operand goes through tiles", "[emit]") {
     return z = %3)");
 }
 
-TEST_CASE("emit: a softmax is one nest of lanes", "[emit]") {
+TEST_CASE("emit: a softmax is one inner-axis reduction", "[emit]") {
   for (const char* n : {"1", "37", "64", "100", "1000", "5000"}) {
     const std::string m = n;
     check(("%0 = input x : f32[5, " + m + "]\n%1 = reduce_max %0 {1} : f32[5]\n%2 = reshape %1 : f32[5, 1]\n%3 = broadcast %2 : f32[5, " +
@@ -172,7 +172,7 @@ TEST_CASE("emit: sums over a middle axis of rows that share an operand", "[emit]
     return y = %5)");
 }
 
-TEST_CASE("emit: rows that are read at once need few pointers, whatever their distance is", "[emit]") {
+TEST_CASE("emit: rows that are read together need few pointers, for any distance", "[emit]") {
   const ir::Graph graph = ir::parse_graph(kWeightedSum);
   const compiler::Partition partition = compiler::fuse(graph);
   compiler::Target target = compiler::Target::generic_cpu();
@@ -188,7 +188,7 @@ TEST_CASE("emit: rows that are read at once need few pointers, whatever their di
   CHECK(accesses <= 16);  // eight reads of each of four arrays and of the shared operand are 40 rows
 }
 
-TEST_CASE("emit: what no instruction gathers is read without a branch for each element", "[emit]") {
+TEST_CASE("emit: types without gather instructions are read without a branch for each element", "[emit]") {
   const ir::Graph graph = test::optimised("y = pad(a[:, :, ::2], [2, 2, 1], [0, 0, 0], mode=\"reflect\")", {{"a", {2, 2, 4}}}, DType::I8);
   const std::vector<compiler::Planned> planned = test::plans_of(graph);
   REQUIRE(planned.size() == 1);
@@ -207,7 +207,7 @@ TEST_CASE("emit: what no instruction gathers is read without a branch for each e
   CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would make four times as many, and take LLVM seconds
 }
 
-TEST_CASE("emit: columns of a product that run abreast stay in the caches for many of its rows", "[emit]") {
+TEST_CASE("emit: unroll-and-jam columns of a product stay in the caches for many of its rows", "[emit]") {
   const char* const product = R"(
     %0 = input x : f32[50, 1, 130]
     %1 = input y : f32[1, 42, 130]
@@ -232,7 +232,7 @@ TEST_CASE("emit: columns of a product that run abreast stay in the caches for ma
   CHECK(numbers(10 << 10).items == 13 * 11);
 }
 
-TEST_CASE("emit: the largest and the smallest know a NaN and the sign of zero wherever it stands", "[emit]") {
+TEST_CASE("emit: maximum and minimum respect NaN and the sign of zero at every position", "[emit]") {
   // [n, n]: row i and column i have one different element at i, which decides their maximum or minimum
   const auto one_differs = [](auto others, auto one) {
     constexpr std::size_t n = 150;
@@ -277,7 +277,7 @@ TEST_CASE("emit: the adjoints of x*w + b in one pass", "[emit]") {
     return dx = %4, dw = %6, db = %7)");
 }
 
-TEST_CASE("emit: a scan along an axis of one element, of what is the same along another axis", "[emit]") {
+TEST_CASE("emit: a scan along an axis of one element whose operand is broadcast along another axis", "[emit]") {
   for (const char* n : {"2", "300"})
     check(fmt::format("%0 = input c : f32[1, {0}]\n%1 = reduce_sum %0 {{1}} : f32[1]\n%2 = reshape %1 : f32[1, 1]\n"
                       "%3 = broadcast %2 : f32[3, 1]\n%4 = scan_sum %3 {{1}} : f32[3, 1]\n%5 = neg %4 : f32[3, 1]\nreturn y = %4, z = %5",
@@ -285,7 +285,7 @@ TEST_CASE("emit: a scan along an axis of one element, of what is the same along 
               .c_str());
 }
 
-TEST_CASE("emit: a slice's adjoint is a guarded load", "[emit]") {
+TEST_CASE("emit: a slice's adjoint is a predicated load", "[emit]") {
   check(R"(
     %0 = input x : f32[40]
     %1 = input y : f32[100]
@@ -320,18 +320,18 @@ void compare_random_graphs(int count, const std::function<RandomGraphOptions(std
 
 }  // namespace
 
-TEST_CASE("emit: sums and pads of nothing", "[emit]") {
+TEST_CASE("emit: sums and pads of empty arrays", "[emit]") {
   check("%0 = input x : f32[0, 5]\n%1 = reduce_sum %0 {0, 1} : f32[]\n%2 = reduce_sum %0 {0} : f32[5]\nreturn a = %1, b = %2");
   check("%0 = input x : f32[5, 0]\n%1 = reduce_sum %0 {1} : f32[5]\n%2 = input y : f32[5]\n%3 = mul %1, %2 : f32[5]\nreturn a = %3");
   check("%0 = input x : i32[0, 3]\n%1 = reshape %0 : i32[3, 0]\n%2 = pad %1 {1, 2, 1, 1} : i32[5, 1]\nreturn a = %2");
 }
 
-TEST_CASE("emit: results without elements beside sums of nothing", "[emit]") {
+TEST_CASE("emit: empty results next to sums over no elements", "[emit]") {
   check("%0 = input x : i16[31, 1, 0]\n%1 = neg %0 : i16[31, 1, 0]\n%2 = reduce_sum %1 {1, 2} : i16[31]\nreturn a = %1, b = %2, c = %2");
   check("%0 = input a : u32[1, 0]\n%1 = bitwise_not %0 : u32[1, 0]\n%2 = pad %1 {2, 0, 1, 1} : u32[4, 1]\nreturn a = %2, b = %1");
 }
 
-TEST_CASE("emit: views of a value that its own row made", "[emit]") {
+TEST_CASE("emit: views of a value computed in the same row", "[emit]") {
   const std::string softmax =
       "%0 = input x : f32[6, 9]\n%1 = reduce_sum %0 {1} : f32[6]\n%2 = reshape %1 : f32[6, 1]\n%3 = broadcast %2 : f32[6, 9]\n%4 = div %0, "
       "%3 : f32[6, 9]\n";
@@ -353,7 +353,7 @@ TEST_CASE("emit: views of a value that its own row made", "[emit]") {
       check((value + rest).c_str());
 }
 
-TEST_CASE("emit: operators with blocks of their own, in vectors and hoisted", "[emit]") {
+TEST_CASE("emit: operators with separate basic blocks, in vectors and hoisted", "[emit]") {
   for (const std::string t : {"f32", "f64"}) {
     check(("%0 = input x : " + t + "[5, 1000]\n%1 = input k : " + t + "[]\n%2 = sin %0 : " + t + "[5, 1000]\n%3 = tan %2 : " + t +
            "[5, 1000]\n" + "%4 = cos %1 : " + t + "[]\n%5 = tan %4 : " + t + "[]\n%6 = reshape %5 : " + t +
@@ -368,7 +368,7 @@ TEST_CASE("emit: operators with blocks of their own, in vectors and hoisted", "[
               .c_str());
 }
 
-TEST_CASE("emit: a long body in parts, the last of which stores a value of the first", "[emit]") {
+TEST_CASE("emit: a long body in fissioned loops, the last of which stores a value of the first", "[emit]") {
   for (const DType dtype : {f32, f64}) {
     for (const std::int64_t n : {2, 255, 2048, 2049, 6007}) {
       if (dtype == f64 && n != 2049 && !test::is_full_run()) continue;  // the fissioned loops depend on the body, not on the type
@@ -404,7 +404,7 @@ TEST_CASE("emit: a long body in parts, the last of which stores a value of the f
   }
 }
 
-TEST_CASE("emit: iterations that a program has written out run as a loop", "[emit]") {
+TEST_CASE("emit: unrolled iterations run as a rerolled loop", "[emit]") {
   struct Case {
     const char *before, *each, *after;  // ? and ! are the last step's two values, # is its number
     DType dtype = f32;
@@ -448,7 +448,7 @@ TEST_CASE("emit: iterations that a program has written out run as a loop", "[emi
   }
 }
 
-TEST_CASE("emit: what is subtracted as a number is added, unless it is needed for itself too", "[emit]") {
+TEST_CASE("emit: a subtracted number is added with changed sign, unless its value is also needed", "[emit]") {
   check(R"(
     slot 0 = 1.5 : f32
     slot 1 = 0 : f32
@@ -472,7 +472,7 @@ TEST_CASE("emit: what is subtracted as a number is added, unless it is needed fo
 }
 
 // On some processors a result that underflows takes a hundred times as long.
-TEST_CASE("emit: what an exponential rounds to 0 is not computed", "[emit]") {
+TEST_CASE("emit: exponentials that round to 0 are not computed", "[emit]") {
   std::vector<float> a(300, 1.25f), n(300);
   for (std::size_t i = 0; i < n.size(); ++i) n[i] = i % 3 == 0 ? 3.0f : -151.0f - static_cast<float>(i % 100);
   const ir::Graph graph = ir::parse_graph(R"(
@@ -491,7 +491,7 @@ TEST_CASE("emit: what an exponential rounds to 0 is not computed", "[emit]") {
   }
 }
 
-TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit][random]") {
+TEST_CASE("emit: random graphs, fused and unfused, against the reference", "[emit][random]") {
   compare_random_graphs(12, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 24);
@@ -500,7 +500,7 @@ TEST_CASE("emit: random graphs, fused and unfused against the reference", "[emit
   });
 }
 
-TEST_CASE("emit: random graphs of views and reductions, fused and unfused against the reference", "[emit][random]") {
+TEST_CASE("emit: random graphs of views and reductions, fused and unfused, against the reference", "[emit][random]") {
   compare_random_graphs(20, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 4 + static_cast<int>(seed % 12);
@@ -516,7 +516,7 @@ TEST_CASE("emit: random graphs of views and reductions, fused and unfused agains
   });
 }
 
-TEST_CASE("emit: random graphs of pieces, large enough to be cut, fused and unfused against the reference", "[emit][random]") {
+TEST_CASE("emit: random graphs of subdomains, large enough to be cut, fused and unfused, against the reference", "[emit][random]") {
   compare_random_graphs(20, [](std::uint64_t seed) {
     RandomGraphOptions options;
     options.nodes = 3 + static_cast<int>(seed % 7);

@@ -397,7 +397,7 @@ const std::vector<Edge> kIdentityNearZero = {{0.0, 0.0}, {-0.0, -0.0}};
 
 }  // namespace
 
-TEST_CASE("expand: every function keeps its bound over the f32 patterns", "[expand]") {
+TEST_CASE("expand: every function is within its bound for the f32 patterns", "[expand]") {
   for (const Row& row : kRows) {
     if (!is_wanted(row)) continue;
     const Worst worst = sweep_f32(row);
@@ -416,7 +416,7 @@ TEST_CASE("expand: every function keeps its bound over the f32 patterns", "[expa
 
 // Relaxation `approximate`: the bound holds where operand and result are normal. No result is denormal. Expected NaN and infinities stay
 // exact.
-TEST_CASE("expand: every approximation keeps its bound over the ordinary f32 patterns", "[expand]") {
+TEST_CASE("expand: every approximation is within its bound for ordinary f32 patterns", "[expand]") {
   for (const ir::Op op : kApproximated) {
     const Row row = approximate_row(op);
     if (!is_wanted(row)) continue;
@@ -429,7 +429,7 @@ TEST_CASE("expand: every approximation keeps its bound over the ordinary f32 pat
   }
 }
 
-TEST_CASE("expand: every approximation keeps its bound at ordinary f64 points", "[expand]") {
+TEST_CASE("expand: every approximation is within its bound at ordinary f64 points", "[expand]") {
 #ifdef ONEPASS_HAVE_MPFR
   for (const ir::Op op : kApproximated) {
     const Row row = approximate_row(op);
@@ -460,7 +460,7 @@ TEST_CASE("expand: approximations at their edges", "[expand]") {
   check(ir::Op::Rsqrt, {{0.0, kInfinity}, {-0.0, -kInfinity}, {kInfinity, 0.0}, {-1.0, kNaN}, {4.0, 0.5}, {kNaN, kNaN}});
 }
 
-TEST_CASE("expand: every function keeps its bound at f64 points of every exponent", "[expand]") {
+TEST_CASE("expand: every function is within its bound at f64 points of every exponent", "[expand]") {
 #ifdef ONEPASS_HAVE_MPFR
   for (const Row& row : kRows) {
     if (!is_wanted(row)) continue;
@@ -475,7 +475,7 @@ TEST_CASE("expand: every function keeps its bound at f64 points of every exponen
 #endif
 }
 
-TEST_CASE("expand: any NaN gives NaN, whatever its sign and payload", "[expand]") {
+TEST_CASE("expand: NaNs of any sign and payload give NaN", "[expand]") {
   for (const Row& row : kRows) {
     std::vector<float> narrow;
     std::vector<double> wide;
@@ -508,7 +508,7 @@ TEST_CASE("expand: log at its edges", "[expand]") {
               {{0x1p-149, -0x1.9d1da0p6}, {-0x1p-149, kNaN}}, {{0x1p-1074, -0x1.74385446d71c3p9}, {-0x1p-1074, kNaN}});
 }
 
-TEST_CASE("expand: the relatives of exp and log at their edges", "[expand]") {
+TEST_CASE("expand: functions related to exp and log at their edges", "[expand]") {
   check_edges(
       "exp2",
       {{0.0, 1.0}, {-0.0, 1.0}, {kInfinity, kInfinity}, {-kInfinity, 0.0}, {3.0, 8.0}, {-2.0, 0.25}, {1e30, kInfinity}, {-1e30, 0.0}},
@@ -552,7 +552,7 @@ TEST_CASE("expand: circular functions at their edges", "[expand]") {
   check_edges("atan", {{kInfinity, kPi / 2}, {-kInfinity, -kPi / 2}, {1.0, kPi / 4}, {-1.0, -kPi / 4}});
 }
 
-TEST_CASE("expand: sin, cos and tan where the reduction cancels most", "[expand]") {
+TEST_CASE("expand: sin, cos and tan where the reduction cancels the most", "[expand]") {
   // multiples of pi/2 that are nearest to floats (J.-M. Muller, Elementary Functions, 2006, table 11.1, and by search), and their neighbors
   const float narrow[] = {0x1.f37be4p+95f, 0x1.f37be6p+95f, 0x1.921fb6p+17f,  0x1.2d97c8p+23f,
                           0x1.47d0fep+34f, 0x1p127f,        0x1.fffffep+127f, 0x1.000002p17f};
@@ -580,7 +580,7 @@ TEST_CASE("expand: sin, cos and tan where the reduction cancels most", "[expand]
   }
 }
 
-TEST_CASE("expand: logaddexp within 2 ULP, in units of ulp(1) where its result is less", "[expand]") {
+TEST_CASE("expand: logaddexp is within 2 ULP, measured in at least ulp(1)", "[expand]") {
   const auto check = [](auto zero, DType dtype, double ulp_one) {
     using T = decltype(zero);
     std::vector<T> a(kBlock), b(kBlock);

@@ -55,7 +55,8 @@ int cycles(const ir::Graph& g, const std::vector<NodeId>& order) {
 
 }  // namespace
 
-TEST_CASE("expansion order: operands first, and no more alive than fits or than was", "[expansion_order]") {
+TEST_CASE("expansion order: operands come first, and live values do not exceed the registers or the original order's",
+          "[expansion_order]") {
   for (const DType t : {f32, f64})
     for (const RegisterUse use : {RegisterUse{1, 16}, RegisterUse{2, 16}, RegisterUse{2, 32}, RegisterUse{4, 32}, RegisterUse{16, 32}}) {
 #define PRIMITIVE(...)
@@ -77,7 +78,7 @@ TEST_CASE("expansion order: operands first, and no more alive than fits or than 
     }
 }
 
-TEST_CASE("expansion order: a short way fills the gaps of a long one", "[expansion_order]") {
+TEST_CASE("expansion order: a short chain fills the gaps of a long one", "[expansion_order]") {
   // three operators precede six others, each of which depends on the previous one
   const ir::Graph g = ir::parse_graph(R"(
     %0 = input a : f32[]

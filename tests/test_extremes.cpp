@@ -53,7 +53,7 @@ TEST_CASE("extremes: one operand is the same for all elements", "[extremes]") {
       same_everywhere("y = " + f + "(a, " + value + "); where(isnan(y), 7, y)", {{"a", specials(f32, 5, false)}});
 }
 
-TEST_CASE("extremes: a zero cotangent gives +0, whatever number it is multiplied by", "[extremes]") {
+TEST_CASE("extremes: a zero cotangent gives +0 for any factor", "[extremes]") {
   for (const op::DType type : {f32, f64})
     for (const std::string by : {"0.3", "-0.3", "1e-30", "-1e-30", "-0.0", "inf"}) {
       const NamedArrays inputs{{"x", specials(type, 3, true)}, {"dy", specials(type, 3, true)}};
@@ -77,7 +77,7 @@ TEST_CASE("extremes: running maxima", "[extremes]") {
   CHECK(top[3] == static_cast<float>(kInfinity));
 }
 
-TEST_CASE("extremes: floats become narrow integers", "[extremes]") {
+TEST_CASE("extremes: casts of floats to narrow integers", "[extremes]") {
   for (const op::DType type : {f32, f64, op::f16})
     for (const std::string to : {"i8", "u8", "i16", "u16", "i32"})
       same_everywhere("cast(a, " + to + ")", {{"a", specials(type, 7, false)}});

@@ -167,7 +167,7 @@ TEST_CASE("faults: every allocation of the pool fails in turn", "[faults]") {
   }
 }
 
-TEST_CASE("faults: limits of memory are errors with their numbers, and can be set", "[faults]") {
+TEST_CASE("faults: exceeded memory limits are errors with their numbers, and can be set", "[faults]") {
   Options options;
   options.limits.array_bytes = 1000;
   auto outer_sum = compile([](Tensor x) { return x.reshape({x.dim(0), 1}) + x; }, options);
@@ -194,7 +194,7 @@ TEST_CASE("faults: limits of memory are errors with their numbers, and can be se
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("faults: without room for the compiler a first call is an error, and a later one works", "[faults]") {
+TEST_CASE("faults: without memory for the compiler a first call is an error, and a later one works", "[faults]") {
   if (!test::has_codegen()) return;
   const pid_t child = fork();
   if (child == 0) {
@@ -232,7 +232,7 @@ TEST_CASE("faults: without room for the compiler a first call is an error, and a
 #endif
 
 // Each fusion group of a plan is compiled separately, so its memory must not grow with the length of the whole program.
-TEST_CASE("faults: a gradient through twice as many steps asks for twice as much memory", "[faults]") {
+TEST_CASE("faults: a gradient through twice as many steps allocates twice as much memory", "[faults]") {
   const auto bytes = [](int steps) {
     const auto f = compile(
         [steps](Tensor x) {

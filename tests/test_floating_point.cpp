@@ -44,7 +44,7 @@ bool same(const Array& a, const Array& b) {
 
 }  // namespace
 
-TEST_CASE("floating point: exceptions that the host unmasked are not raised by kernels, compilers, readers or the interpreter",
+TEST_CASE("floating point: kernels, compilers, readers and the interpreter raise no exceptions that the host unmasked",
           "[floating_point]") {
   std::vector<float> hard = {0.1f, -1, 0, 1e30f, 1e-40f, std::numeric_limits<float>::infinity(), std::nanf(""), 3};
   while (hard.size() < 1000) hard.push_back(0.1f * static_cast<float>(hard.size()));
@@ -89,7 +89,7 @@ TEST_CASE("floating point: exceptions that the host unmasked are not raised by k
   }
 }
 
-TEST_CASE("floating point: arrays are made and read where exceptions are unmasked", "[floating_point]") {
+TEST_CASE("floating point: arrays are created and read with unmasked exceptions", "[floating_point]") {
   Array third, counted;
   {
     const Trapping trapping;
@@ -100,7 +100,7 @@ TEST_CASE("floating point: arrays are made and read where exceptions are unmaske
   CHECK(counted.size() == 4);
 }
 
-TEST_CASE("floating point: the host's flags are as they were", "[floating_point]") {
+TEST_CASE("floating point: the host's flags are restored", "[floating_point]") {
   auto f = op::compile([](Tensor x) { return x / 3; });
   const Array x = Array::ones({100}, op::f32);
   f(x);

@@ -79,7 +79,7 @@ bool succeeded(pid_t child) {
 }  // namespace
 
 // This test must be the first, so that its child is the first process to open the kernel cache folder.
-TEST_CASE("fork: what the background was about to finish is not done twice under the child's calls", "[fork]") {
+TEST_CASE("fork: pending background jobs are not done twice under the child's calls", "[fork]") {
   if (!test::has_codegen()) return;
 #if defined(__SANITIZE_ADDRESS__)
   WARN("skipped: a fork may leave locks of the sanitizer's allocator held in the child");
@@ -115,7 +115,7 @@ TEST_CASE("fork: what the background was about to finish is not done twice under
 }
 
 // This test is here because its child inherits no pending jobs.
-TEST_CASE("fork: late jobs that the background has taken but not begun are done at exit", "[fork]") {
+TEST_CASE("fork: late jobs that have not started are done at exit", "[fork]") {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
@@ -133,7 +133,7 @@ TEST_CASE("fork: late jobs that the background has taken but not begun are done 
   CHECK(succeeded(child));
 }
 
-TEST_CASE("fork: a child calls what was compiled and compiles more, whatever other threads are doing", "[fork]") {
+TEST_CASE("fork: a child calls compiled functions and compiles more, whatever other threads do", "[fork]") {
   if (!test::has_codegen()) return;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   WARN("skipped: a fork may leave locks of the sanitizer's allocator held in the child");
@@ -180,7 +180,7 @@ TEST_CASE("fork: a child calls what was compiled and compiles more, whatever oth
   CHECK(fork_generation() == 0);
 }
 
-TEST_CASE("fork: a thread that records keeps nobody from forking, and the child may call the function", "[fork]") {
+TEST_CASE("fork: a recording thread blocks no fork, and the child may call the function", "[fork]") {
   const Array x = Array::full({64}, 0.25, f32);
   std::atomic<int> inside{0};
   std::atomic<bool> stop{false};
@@ -202,7 +202,7 @@ TEST_CASE("fork: a thread that records keeps nobody from forking, and the child 
   recording.join();
 }
 
-TEST_CASE("fork: a fork waits for a section, a section for a fork, and sections nest", "[fork]") {
+TEST_CASE("fork: forks and protected sections wait for each other, and sections nest", "[fork]") {
   std::atomic<bool> in{false}, forked{false};
   std::atomic<bool> too_early{false};
   std::thread holder([&] {

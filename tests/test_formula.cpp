@@ -226,7 +226,7 @@ TEST_CASE("formula: newlines, semicolons and comments", "[formula]") {
   CHECK(printed("a = relu(x)\nfn relu(x) { return x }\nrelu(a)") == "a = relu(x)\nfn relu(x) {\n  return x\n}\nrelu(a)\n");
 }
 
-TEST_CASE("formula: functions have parameters with types and extents, and resolve calls above them", "[formula]") {
+TEST_CASE("formula: functions have parameters with types and extents, and calls resolve to functions above", "[formula]") {
   const Program program = parse(R"(
     fn affine(x: f32[n, c, 4], scale: f32[n, c], k: i64[], shift) {
       s = reshape(scale, [n, c, 1])
@@ -296,7 +296,7 @@ TEST_CASE("formula: a loop's first arguments are functions", "[formula]") {
   CHECK(tree(f + "sum(f)") == "sum(f)");
 }
 
-TEST_CASE("formula: an error has file, line, column, the line and a caret", "[formula]") {
+TEST_CASE("formula: an error has file, line, column, the source line and a caret", "[formula]") {
   CHECK(error("y = x\nz = y * * 2\n") == "f:2:9: an expression is missing after `*`; found `*`\nz = y * * 2\n        ^");
   CHECK(error("é = 1").substr(0, 6) == "f:1:1:");
   CHECK(error("# é\n\"é\" $") == "f:2:5: `$` is not part of the language\n\"é\" $\n    ^");
@@ -317,7 +317,7 @@ TEST_CASE("formula: an error has file, line, column, the line and a caret", "[fo
   CHECK(line.substr(line.find('\n') + 1) == std::string(101, ' ') + "^");
 }
 
-TEST_CASE("formula: every error has its sentence", "[formula]") {
+TEST_CASE("formula: every error has the expected text", "[formula]") {
   struct Row {
     std::string_view program, start, words;
   };
@@ -579,7 +579,7 @@ TEST_CASE("formula: parsing is linear in the text", "[formula]") {
   }
 }
 
-TEST_CASE("formula: 50,000 statements, and how quickly they are parsed", "[formula]") {
+TEST_CASE("formula: 50,000 statements and the parser's speed", "[formula]") {
   const auto processor_seconds = [] {  // CPU time of this thread, without other programs
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -86,7 +86,7 @@ template <class T> std::vector<T> computed(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("formula: inputs and outputs are known from the text", "[formula]") {
+TEST_CASE("formula: inputs and outputs are determined by the text", "[formula]") {
   CHECK(inputs_of("x*w + b") == "x w b");
   CHECK(outputs_of("x*w + b") == "out");
   CHECK(inputs_of("s = exp(q); m = sum(q) * k") == "q k");
@@ -247,14 +247,14 @@ TEST_CASE("formula: derivatives", "[formula]") {
   CHECK(recorded("y = sum(x*x*x); d = grad(y, [x]); s = sum(d); h = grad(s, [x])", "x=f32[3]").substr(0, 4) == "h = ");
 }
 
-TEST_CASE("formula: recording errors point at the operator, in functions with the call", "[formula]") {
+TEST_CASE("formula: recording errors point at the operator, and in functions also at the call", "[formula]") {
   CHECK(error("y = exp(x)\nz = y *w\n", "x=f32[32,64] w=f32[32]").substr(0, 7) == "f:2:7: ");
   const std::string in_call = error("fn f(a, b) {\n  return a + b\n}\ny = f(x, w)", "x=f32[32,64] w=f32[32]");
   CHECK(in_call.substr(0, 11) == "f:2:12: add");
   CHECK_THAT(in_call, Catch::Contains("\n  return a + b\n           ^\n") && Catch::Contains("in `f`, called at 4:5"));
 }
 
-TEST_CASE("formula: every recording error has its sentence", "[formula]") {
+TEST_CASE("formula: every recording error has the expected text", "[formula]") {
   struct Row {
     const char *text, *types, *start, *words;
   };
@@ -339,7 +339,7 @@ TEST_CASE("formula: every recording error has its sentence", "[formula]") {
   }
 }
 
-TEST_CASE("formula: calls may nest and multiply up to limits", "[formula]") {
+TEST_CASE("formula: calls may nest and multiply up to the limits", "[formula]") {
   const auto chain = [](int functions, const std::string& body) {
     std::string text = "fn h0(x) { return x + 1 }\n";
     for (int i = 1; i < functions; ++i) {
@@ -362,7 +362,7 @@ TEST_CASE("formula: calls may nest and multiply up to limits", "[formula]") {
   CHECK(record(sum, "x=f32[3]").graph.size() > 20'000);
 }
 
-TEST_CASE("formula: nodes know the line that recorded them", "[formula]") {
+TEST_CASE("formula: nodes have the line that recorded them", "[formula]") {
   const Recorder recorder = record("a = x + 1\nb = a * 2", "x=f32[3]");
   const ir::Graph& graph = recorder.graph;
   CHECK(graph.sources[graph.source_of[graph.outputs[0]]] == "f:2");

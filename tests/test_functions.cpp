@@ -76,7 +76,7 @@ double normal_part(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 }  // namespace
 
-TEST_CASE("functions: activations have their values", "[functions]") {
+TEST_CASE("functions: activations have the right values", "[functions]") {
   const Values x{-30, -3.5, -3, -1, -0.25, 0, 0.5, 1, 2.75, 3, 6, 7, 40, kNaN};
   const auto each = [&](const char* text, auto&& f) {
     Values expected;
@@ -104,7 +104,7 @@ TEST_CASE("functions: activations have their values", "[functions]") {
   each("softsign(x)", [](double v) { return v / (1 + std::fabs(v)); });
 }
 
-TEST_CASE("functions: derivatives at the kinks are the language's", "[functions]") {
+TEST_CASE("functions: derivatives at kinks are as the language defines", "[functions]") {
   check_slope("relu(x)", {-1, -0.0, 0, 1}, {0, 0, 0, 1});
   check_slope("relu6(x)", {-1, 0, 3, 6, 7}, {0, 0, 1, 0, 0});
   check_slope("hardtanh(x)", {-2, -1, 0, 1, 2}, {0, 0, 1, 0, 0});
@@ -157,7 +157,7 @@ TEST_CASE("functions: reductions", "[functions]") {
   }
 }
 
-TEST_CASE("functions: reductions over nothing", "[functions]") {
+TEST_CASE("functions: reductions over no elements", "[functions]") {
   check("any(x)", {}, {0});
   check("all(x)", {}, {1});
   check("prod(x)", {}, {1});
@@ -175,7 +175,7 @@ TEST_CASE("functions: variance and stddev are var and std", "[functions]") {
     CHECK(of(one, {1, 2, 4, 8}) == of(other, {1, 2, 4, 8}));
 }
 
-TEST_CASE("functions: argmax and argmin take the first of equals and the first NaN", "[functions]") {
+TEST_CASE("functions: argmax and argmin select the first of equal values and the first NaN", "[functions]") {
   check("argmax(x)", {1, 3, 3, 2}, {1});
   check("argmin(x)", {1, 3, 1, 2}, {0});
   check("argmax(x)", {-0.0, 0.0}, {0});  // equal
@@ -208,7 +208,7 @@ TEST_CASE("functions: batch_norm and mse", "[functions]") {
   check("mse(x, 1)", {0, 3}, {2.5});
 }
 
-TEST_CASE("functions: a literal takes the tensor's type, and literals alone stay one", "[functions]") {
+TEST_CASE("functions: a literal takes the tensor's type, and literals by themselves stay literals", "[functions]") {
   const auto type = [](const char* text) { return evaluated(text, {})[0].dtype; };
   for (const char* text :
        {"mse(ones([2]), 1)", "mse(2, ones([2]))", "elu(ones([2]), 2)", "leaky_relu(ones([2]), 1)", "hardtanh(ones([2]), 0, 1)", "gelu(2)",

@@ -60,7 +60,7 @@ std::size_t kernels(const ir::Graph& graph) { return fuse(graph).groups.size(); 
 
 }  // namespace
 
-TEST_CASE("fuse: golden functions have their number of kernels", "[fuse]") {
+TEST_CASE("fuse: golden functions have the expected number of kernels", "[fuse]") {
   for (const Golden& golden : kGolden) {
     Extents extents;
     std::int64_t next = 7;
@@ -71,7 +71,7 @@ TEST_CASE("fuse: golden functions have their number of kernels", "[fuse]") {
   }
 }
 
-TEST_CASE("fuse: a thousand shapes have one partition for each class", "[fuse][random]") {
+TEST_CASE("fuse: a thousand shapes have one partition for each variant", "[fuse][random]") {
   std::mt19937_64 random(1);
   for (const Golden& golden : kGolden) {
     std::string first;
@@ -90,7 +90,7 @@ TEST_CASE("fuse: a thousand shapes have one partition for each class", "[fuse][r
   }
 }
 
-TEST_CASE("fuse: with extents of 0 and 1, a partition for each pattern", "[fuse][random]") {
+TEST_CASE("fuse: extents of 0 and 1 have one partition for each pattern", "[fuse][random]") {
   std::mt19937_64 random(2);
   for (const Golden& golden : kGolden) {
     std::map<std::string, std::pair<std::string, Extents>> seen;
@@ -113,7 +113,7 @@ TEST_CASE("fuse: with extents of 0 and 1, a partition for each pattern", "[fuse]
   }
 }
 
-TEST_CASE("fuse: golden groups", "[fuse]") {
+TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
   struct Row {
     const char* formula;
     std::vector<std::pair<std::string, Shape>> inputs;
@@ -288,7 +288,7 @@ TEST_CASE("fuse: a view of an input, or of a value's only use, adds no kernel", 
   }
 }
 
-TEST_CASE("fuse: nested stencils are stored where recomputing them would cost more than the round trip", "[fuse]") {
+TEST_CASE("fuse: nested stencils are materialized if recomputation costs more than the memory round trip", "[fuse]") {
   std::string formula = "y0 = x";
   for (int i = 0; i < 20; ++i)
     formula += fmt::format("; y{1} = y{0}[1:-1, 1:-1]*0.5 + y{0}[2:, 1:-1] + y{0}[:-2, 1:-1] + y{0}[1:-1, 2:] + y{0}[1:-1, :-2]", i, i + 1);
@@ -304,7 +304,7 @@ TEST_CASE("fuse: nested stencils are stored where recomputing them would cost mo
   CHECK(fuse(optimised("concat([x, x, x, x, x, 2*x], 0) + 1", {{"x", {100, 90}}})).groups.size() == 1);
 }
 
-TEST_CASE("fuse: a value that varies along an axis of the result twice is stored", "[fuse]") {
+TEST_CASE("fuse: a value that varies along a result axis twice is materialized", "[fuse]") {
   CHECK(groups("a = sum(x, 0); y = a[:, none] - a", {{"x", {4, 8}}}) ==
         "[4r 8] reduce_sum reductions over different axes meet\n[8 8] y output\n");
   CHECK(groups("c = cumsum(x, 0); y = c + transpose(c)", {{"x", {7, 7}}}) ==
@@ -312,7 +312,7 @@ TEST_CASE("fuse: a value that varies along an axis of the result twice is stored
   CHECK(groups("a = sum(x, 0); y = a[:, none] * x[:, :1] - a", {{"x", {8, 8}}}).find("[8 8] y output") != std::string::npos);
 }
 
-TEST_CASE("fuse: a kernel has one product of matrices, and a product is computed once", "[fuse]") {
+TEST_CASE("fuse: a kernel has at most one matrix product, and a product is computed once", "[fuse]") {
   const std::vector<std::pair<std::string, compiler::Shape>> inputs = {{"x", {40, 30}}, {"w", {30, 50}}, {"u", {30, 50}}, {"d", {40, 50}}};
   const auto products = [&](std::string_view formula) {  // of each kernel
     const ir::Graph graph = test::optimised(formula, inputs);

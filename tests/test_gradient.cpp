@@ -101,7 +101,7 @@ const std::vector<Case>& cases() {
 
 }  // namespace
 
-TEST_CASE("grad: structs, vectors and tuples of parameters get their own nesting back", "[gradient]") {
+TEST_CASE("grad: gradients of structs, vectors and tuples have the parameters' nesting", "[gradient]") {
   auto f = op::compile([](const Model<Tensor>& model, Tensor input) {
     Tensor x = input;
     for (const Layer<Tensor>& l : model.layers) x = tanh(x * l.weight + l.bias);
@@ -129,7 +129,7 @@ TEST_CASE("grad: structs, vectors and tuples of parameters get their own nesting
   check_close(values(dx), values(dx2));
 }
 
-TEST_CASE("value_and_grad: the value, what comes along, and the gradient by each argument", "[gradient]") {
+TEST_CASE("value_and_grad: the value, auxiliary results, and the gradient for each argument", "[gradient]") {
   auto f = op::compile([](Tensor w, Tensor x) {
     const auto loss = [](Tensor w, Tensor x) { return std::pair{sum(w * w * x), w + x}; };
     const auto [value, d] = value_and_grad(loss, w, x);
@@ -146,7 +146,7 @@ TEST_CASE("value_and_grad: the value, what comes along, and the gradient by each
   CHECK(again.item<double>() == 11);
 }
 
-TEST_CASE("jvp: agrees with central differences, with vjp, and nested in itself", "[gradient]") {
+TEST_CASE("jvp: agrees with central differences and with vjp, also nested", "[gradient]") {
   for (const Case& c : cases()) {
     INFO(c.name);
     const Array x = random_array({3, 4}, 5), dx = random_array({3, 4}, 6);
@@ -172,7 +172,7 @@ TEST_CASE("jvp: agrees with central differences, with vjp, and nested in itself"
   }
 }
 
-TEST_CASE("jvp: arguments in a tuple, and results that nest", "[gradient]") {
+TEST_CASE("jvp: arguments in a tuple, and nested results", "[gradient]") {
   auto f = op::compile([](Tensor a, Tensor b, Tensor da) {
     const auto [y, dy] = jvp(
         [](Tensor a, Tensor b) {
@@ -198,7 +198,7 @@ TEST_CASE("hessian_vector: the Hessian times a vector, without the Hessian", "[g
   CHECK(values(by_jacobian) == values(product));
 }
 
-TEST_CASE("jacobian: rows and columns agree, and with one derivative at a time", "[gradient]") {
+TEST_CASE("jacobian: forward and reverse mode agree, also with single derivatives", "[gradient]") {
   for (const Case& c : cases()) {
     INFO(c.name);
     const Array x = random_array({3, 4}, 7);
@@ -225,20 +225,20 @@ TEST_CASE("jacobian: rows and columns agree, and with one derivative at a time",
   }
 }
 
-TEST_CASE("jacobian: of an elementwise function it is one kernel", "[gradient]") {
+TEST_CASE("jacobian: the Jacobian of an elementwise function is one kernel", "[gradient]") {
   auto f = op::compile([](Tensor x) { return jacobian([](Tensor x) { return exp(x) * x; }, x); });
   const Array j = f(random_array({50}, 8));
   CHECK(j.size() == 2500);
   if (op::test::has_codegen()) CHECK(f.stats().kernels == 1);
 }
 
-TEST_CASE("jacobian: of and by nothing", "[gradient]") {
+TEST_CASE("jacobian: empty results and arguments", "[gradient]") {
   auto f = op::compile([](Tensor x) { return jacobian([](Tensor x) { return x * x; }, x); });
   const Array j = f(Array::zeros({0, 2}, op::f32));
   CHECK(std::ranges::equal(j.shape(), std::vector<std::int64_t>{0, 2, 0, 2}));
 }
 
-TEST_CASE("custom_vjp: the derivative is what backward says, fused like everything else", "[gradient]") {
+TEST_CASE("custom_vjp: the derivative is given by `backward` and is fused like other code", "[gradient]") {
   // A gradient that is clipped in the backward pass.
   const auto clipped = op::custom_vjp([](Tensor x) { return x * 1; }, [](Tensor, Tensor, Tensor dy) { return clamp(dy, -1, 1); });
   auto f = op::compile([&](Tensor x) { return grad(sum(clipped(x * 2) * x), x); });
@@ -247,7 +247,7 @@ TEST_CASE("custom_vjp: the derivative is what backward says, fused like everythi
   if (op::test::has_codegen()) CHECK(f.stats().kernels == 1);
 }
 
-TEST_CASE("custom_vjp: several arguments and results, integers among them, and the derivative of the derivative", "[gradient]") {
+TEST_CASE("custom_vjp: several arguments and results, integers among them, and a second derivative", "[gradient]") {
   const auto scaled = op::custom_vjp(
       [](Layer<Tensor> l, Tensor n) {
         return std::pair{l.weight * l.bias * n, l.weight + l.bias};
@@ -268,7 +268,7 @@ TEST_CASE("custom_vjp: several arguments and results, integers among them, and t
   check_close(values(dadb), values(plain_dadb));
 }
 
-TEST_CASE("custom_vjp: a result that nothing uses has a zero cotangent; one used twice gets the sum", "[gradient]") {
+TEST_CASE("custom_vjp: an unused result has a zero cotangent; a result used twice gets the sum", "[gradient]") {
   const auto two = op::custom_vjp(
       [](Tensor x) {
         return std::pair{x * 2, x * 3};
@@ -308,7 +308,7 @@ TEST_CASE("checkpoint: the same bits, computed again", "[gradient]") {
   CHECK(count(again.graph(), "sin") == 4);
 }
 
-TEST_CASE("checkpoint: with captured tensors, integers, rules of one's own inside, and a second derivative", "[gradient]") {
+TEST_CASE("checkpoint: with captured tensors, integers, custom rules inside, and a second derivative", "[gradient]") {
   auto f = op::compile([&](Tensor x, Tensor w, Tensor n) {
     const auto square = op::custom_vjp([](Tensor x) { return x * x; }, [](Tensor x, Tensor, Tensor dy) { return dy * 2 * x; });
     const auto part = [&](auto square, Tensor x) { return std::pair{square(sin(x) * w) * n, n + 1}; };
@@ -326,7 +326,7 @@ TEST_CASE("checkpoint: with captured tensors, integers, rules of one's own insid
   check_close(values(ddx), values(plain_ddx));
 }
 
-TEST_CASE("graph: a backward node knows the forward node that it came from", "[gradient]") {
+TEST_CASE("graph: a backward node refers to its forward node", "[gradient]") {
   auto f = op::compile([](Tensor x) { return grad(sum(exp(x) * sin(x)), x); });
   static_cast<void>(f(random_array({5}, 15)));
   for (const op::GraphView& graph : {f.recorded_graph(), f.graph()}) {
@@ -345,7 +345,7 @@ TEST_CASE("graph: a backward node knows the forward node that it came from", "[g
   }
 }
 
-TEST_CASE("gradient: bad input gets a sentence", "[gradient]") {
+TEST_CASE("gradient: bad input throws an error", "[gradient]") {
   const Array x = random_array({3}, 16), k = Array::from({1, 2, 3});
   const auto message = [&](auto f) { return error_of([&] { static_cast<void>(op::compile(f)(x, k)); }); };
   CHECK(message([](Tensor x, Tensor) {
@@ -379,7 +379,7 @@ TEST_CASE("gradient: bad input gets a sentence", "[gradient]") {
         }).find("custom_vjp: a result is bool[3]; integers and bool carry no derivative") == 0);
 }
 
-TEST_CASE("gradient: by what the loss does not depend on it is zero, and explain says so", "[gradient]") {
+TEST_CASE("gradient: the gradient of an unused argument is zero, and explain reports it", "[gradient]") {
   for (const op::Mode mode : {op::Mode::generic, op::Mode::reference}) {
     op::Options options;
     options.mode = mode;
@@ -408,7 +408,7 @@ TEST_CASE("gradient: by what the loss does not depend on it is zero, and explain
 
 // ---------------------------------------------------------------------------------- pullbacks: results first, gradients later
 
-TEST_CASE("vjp: results now, gradients later, once or many times, on any thread", "[pullback]") {
+TEST_CASE("vjp: results first, gradients later, once or repeatedly, on any thread", "[pullback]") {
   auto f = op::compile([](Tensor x, Tensor w) { return std::pair{exp(x) * w, sum(x * w)}; });
   const Array x = random_array({1000}, 20), w = random_array({1000}, 21), dy = random_array({1000}, 22);
   auto [y, pullback] = op::vjp(f, x, w);
@@ -430,7 +430,7 @@ TEST_CASE("vjp: results now, gradients later, once or many times, on any thread"
   for (const Array& other : others) CHECK(same_bits(other, dx1));
 }
 
-TEST_CASE("vjp: every kind of operator, fused against unfused and reference, bit for bit; saved bytes; budgets", "[pullback]") {
+TEST_CASE("vjp: every kind of operator: fused, unfused and reference have equal bits; saved bytes; budgets", "[pullback]") {
   for (const Case& c : cases())
     for (const op::DType dtype : {op::f32, op::f64, op::f16, op::bf16}) {
       INFO(c.name << " " << op::name_of(dtype));
@@ -466,7 +466,7 @@ TEST_CASE("vjp: every kind of operator, fused against unfused and reference, bit
     }
 }
 
-TEST_CASE("vjp: halves are saved unrounded", "[pullback]") {
+TEST_CASE("vjp: residuals of halves are not rounded", "[pullback]") {
   for (const op::DType dtype : {op::f16, op::bf16}) {
     const Array x = random_array({40, 300}, 7, dtype), dy = random_array({40, 300}, 8, dtype);
     const auto f = [](Tensor x) { return x * softmax(x * 3.0f, -1); };
@@ -486,7 +486,7 @@ TEST_CASE("vjp: halves are saved unrounded", "[pullback]") {
   }
 }
 
-TEST_CASE("vjp: containers in, containers out; integers, numbers and Static get nothing", "[pullback]") {
+TEST_CASE("vjp: containers are kept; integers, numbers and Static have no gradient", "[pullback]") {
   auto f = op::compile([](const Model<Tensor>& model, Tensor x, Tensor n, Tensor rate, op::Static<int> times) {
     for (int i = 0; i < times; ++i)
       for (const Layer<Tensor>& l : model.layers) x = tanh(x * l.weight + l.bias) * rate;
@@ -516,7 +516,7 @@ TEST_CASE("vjp: containers in, containers out; integers, numbers and Static get 
   }
 }
 
-TEST_CASE("vjp: what is saved is named, and freed with the pullback; arguments are referenced, not copied", "[pullback]") {
+TEST_CASE("vjp: residuals are named and freed with the pullback; arguments are referenced, not copied", "[pullback]") {
   constexpr std::int64_t n = 1 << 16;
   auto f = op::compile([](Tensor x) { return softmax(lgamma(abs(x)), 1); });
   std::int64_t before = 0;
@@ -556,7 +556,7 @@ TEST_CASE("vjp: an argument that the pullback does not read is not kept", "[pull
   CHECK(values(pullback(2.0))[5] == 6);
 }
 
-TEST_CASE("vjp: what checkpoint covers is not saved", "[pullback]") {
+TEST_CASE("vjp: values inside checkpoint are not saved", "[pullback]") {
   const auto block = [](Tensor x) { return lgamma(lgamma(abs(x) + 1) + 2); };
   const auto saved = [&](auto f) {
     const auto [y, pullback] = op::vjp(op::compile([=](Tensor x) { return f(f(x)); }), random_array({1000}, 26));
@@ -568,7 +568,7 @@ TEST_CASE("vjp: what checkpoint covers is not saved", "[pullback]") {
   CHECK(same_bits(plain, same));
 }
 
-TEST_CASE("vjp: of lambdas, of captured Arrays, and inside a recorded function", "[pullback]") {
+TEST_CASE("vjp: lambdas, captured Arrays, and inside a recorded function", "[pullback]") {
   const Array table = random_array({5}, 27), x = random_array({5}, 28);
   const auto f = [&](Tensor x) { return sin(x) * table; };
   const auto [y, pullback] = op::vjp(f, x);
@@ -582,7 +582,7 @@ TEST_CASE("vjp: of lambdas, of captured Arrays, and inside a recorded function",
   CHECK(same_bits(dx, dx1));
 }
 
-TEST_CASE("vjp: bad input gets a sentence", "[pullback]") {
+TEST_CASE("vjp: bad input throws an error", "[pullback]") {
   auto f = op::compile([](Tensor x) { return x * x; });
   const auto [y, pullback] = op::vjp(f, random_array({4}, 29));
   CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(Array::ones({3}, op::f64))); }) ==
@@ -608,7 +608,7 @@ TEST_CASE("vjp: bad input gets a sentence", "[pullback]") {
 
 // -------------------------------------------------------------------------------------------- checks of gradients
 
-TEST_CASE("check_gradients: differences in f64, forward against reverse mode; what is wrong is named", "[check]") {
+TEST_CASE("check_gradients: differences in f64, forward against reverse mode; errors are named", "[check]") {
   for (const Case& c : cases()) {
     INFO(c.name);
     const op::GradientCheck check = op::check_gradients(c.f, random_array({3, 4}, 40, op::f32));
@@ -631,7 +631,7 @@ TEST_CASE("check_gradients: differences in f64, forward against reverse mode; wh
         }) == "check_gradients: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
 }
 
-TEST_CASE("check_nan: the first operator that made a NaN or an infinity, forward or backward", "[check]") {
+TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, forward or backward", "[check]") {
   op::Options options;
   options.check_nan = true;
   for (const op::Mode mode : {op::Mode::generic, op::Mode::reference}) {

@@ -63,7 +63,7 @@ constexpr const char* kAffine = R"(
 
 }  // namespace
 
-TEST_CASE("graph: equal nodes get one id and different ones do not", "[graph]") {
+TEST_CASE("graph: equal nodes share an id, and different nodes do not", "[graph]") {
   Graph g;
   const NodeId x = g.add_input("x", f32, std::vector<std::int64_t>{4}), y = g.add_input("y", f32, std::vector<std::int64_t>{4});
   const ListId shape = g[x].shape;
@@ -79,7 +79,7 @@ TEST_CASE("graph: equal nodes get one id and different ones do not", "[graph]") 
   CHECK(g.constant(f32, shape, 0) != g.constant(f32, g.intern({5}), 0));
 }
 
-TEST_CASE("graph: hash-consing survives growth and copies do not share what they add", "[graph]") {
+TEST_CASE("graph: hash-consing survives growth, and copies are independent", "[graph]") {
   Graph g;
   const NodeId x = g.add_input("x", i64, {});
   const ListId scalar = g[x].shape;
@@ -96,7 +96,7 @@ TEST_CASE("graph: hash-consing survives growth and copies do not share what they
   CHECK(copy.size() == g.size() + 1);
 }
 
-TEST_CASE("graph: equal lists have one id, the empty one is 0, spans outlive growth and the graph they came from", "[graph]") {
+TEST_CASE("graph: equal lists share an id, the empty list has id 0, and spans stay valid", "[graph]") {
   List early;
   Graph copy;
   {
@@ -114,7 +114,7 @@ TEST_CASE("graph: equal lists have one id, the empty one is 0, spans outlive gro
   CHECK(std::ranges::equal(early, std::vector<std::int64_t>{1, 2, 3}));
 }
 
-TEST_CASE("graph: prune keeps what outputs need, and all inputs and slots", "[graph]") {
+TEST_CASE("graph: prune keeps nodes that outputs need, and all inputs and slots", "[graph]") {
   Graph g = parse_graph(R"(
     slot 0 = 2.5 : f32
     slot 1 = 3 : i64
@@ -139,7 +139,7 @@ return y = %4
   CHECK(print(prune(pruned)) == print(pruned));
 }
 
-TEST_CASE("print: the printed form is what the style guide shows and parses back to the same graph", "[print]") {
+TEST_CASE("print: the printed form is as in the style guide and parses back to the same graph", "[print]") {
   const Graph g = parse_graph(kAffine);
   const std::string text = print(g);
   CHECK_THAT(text, Contains("%0 = input x : f32[32, 64]\n") && Contains("%3 = mul %0, %2 : f32[32, 64]\n") &&
@@ -148,7 +148,7 @@ TEST_CASE("print: the printed form is what the style guide shows and parses back
   CHECK(print(parse_graph(text)) == text);
 }
 
-TEST_CASE("print: constants and slots come back by their bits", "[print]") {
+TEST_CASE("print: constants and slots are read back bit by bit", "[print]") {
   Graph g;
   const ListId scalar = g.intern(List{});
   std::vector<std::pair<DType, std::uint64_t>> values = {{boolean, 0},
@@ -187,7 +187,7 @@ TEST_CASE("print: constants and slots come back by their bits", "[print]") {
                            Contains("constant -9223372036854775808 : i64[]") && Contains("slot 7 = -9223372036854775808 : i64"));
 }
 
-TEST_CASE("print: names that are no words, unnamed outputs, inputs out of order, nothing at all", "[print]") {
+TEST_CASE("print: unusual names, unnamed outputs, inputs out of order, empty graphs", "[print]") {
   Graph g;
   const NodeId a = g.add_input("two words", f32, {}), b = g.add_input("quote\"back\\slash // \x01\n", u8, {}), c = g.add_input("", f64, {});
   g.outputs = {b, a, c, a};
@@ -268,7 +268,7 @@ TEST_CASE("parse: bad text is a ValueError with line and reason", "[print]") {
   }
 }
 
-TEST_CASE("parse: no prefix and no damaged byte of a good text crashes it", "[print]") {
+TEST_CASE("parse: no prefix or damaged byte of a valid text crashes the parser", "[print]") {
   Graph g = parse_graph(kAffine);
   g.add_slot(f64, bits_of(f64, 0.1), g[0].shape);
   const std::string text = print(g);
@@ -391,7 +391,7 @@ TEST_CASE("verify: every rule of a node is checked", "[verify]") {
   }
 }
 
-TEST_CASE("verify: what only a pass could break", "[verify]") {
+TEST_CASE("verify: faults that only a pass can cause", "[verify]") {
   Graph g;
   const NodeId x = g.add_input("x", f32, std::vector<std::int64_t>{4});
   g.outputs = {x};

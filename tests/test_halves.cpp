@@ -269,7 +269,7 @@ TEST_CASE("halves: integers of every width are rounded once", "[halves]") {
   check_conversion(i64, bf16, std::vector{(std::int64_t{1} << 60) + (std::int64_t{1} << 52) + 1}, std::vector<std::uint16_t>{0x5d81});
 }
 
-TEST_CASE("halves: nothing is rounded between operators, and everything at a cast and an output", "[halves]") {
+TEST_CASE("halves: nothing is rounded between operators, only at casts and outputs", "[halves]") {
   const Array x = array_of<op::Half>({60000, 1, 0x1p-24}), y = array_of<op::Half>({60000, 1 / 1024.0, 0.5});
   CHECK(floats<op::Half>(everywhere("(x + y)*0.5", {x, y})[0]) == Floats{60000, 0.50048828125f, 0.25});
   CHECK(floats<op::Half>(everywhere("cast(x + y, f16)*0.5", {x, y})[0])[0] == INFINITY);
@@ -287,7 +287,7 @@ TEST_CASE("halves: nothing is rounded between operators, and everything at a cas
   CHECK(everywhere("iota([3], dtype=f16) + ones([3], bf16)", {})[0].to_vector<float>() == Floats{1, 2, 3});
 }
 
-TEST_CASE("halves: a result that another kernel reads again is read unrounded", "[halves]") {
+TEST_CASE("halves: a result that another kernel reads is read unrounded", "[halves]") {
   Array x = Array::empty({40, 300}, f16), b = Array::empty({40, 300}, bf16);
   std::mt19937 random(3);
   for (op::Half& v : x.span<op::Half>()) v = op::Half(std::ldexp(static_cast<double>(random() % 4096), -12));
@@ -312,7 +312,7 @@ TEST_CASE("halves: a result that another kernel reads again is read unrounded", 
 }
 
 // The shorter expansions are within 4 ULP of f32. The result is the half nearest to a value within that error.
-TEST_CASE("halves: erf and tanh are taken from shorter expansions in every mode", "[halves]") {
+TEST_CASE("halves: erf and tanh use shorter expansions in every mode", "[halves]") {
   const std::vector<std::uint16_t> bits = all_patterns();
   for (const Format& f : kFormats) {
     const std::vector<double> table = halves(f);
@@ -337,7 +337,7 @@ TEST_CASE("halves: erf and tanh are taken from shorter expansions in every mode"
   }
 }
 
-TEST_CASE("halves: types meet as the language says", "[halves]") {
+TEST_CASE("halves: types promote as the language defines", "[halves]") {
   const Array h = Array::full({2}, 1.5, f16), b = Array::full({2}, 2.5, bf16);
   const auto type = [](const char* formula, const std::vector<Array>& in) { return everywhere(formula, in)[0].dtype(); };
   CHECK(type("h + b", {h, b}) == f32);
@@ -394,7 +394,7 @@ TEST_CASE("halves: C++ element types", "[halves]") {
     }
 }
 
-TEST_CASE("halves: intermediates of other kernels are f32, arguments and results two bytes", "[halves]") {
+TEST_CASE("halves: intermediates between kernels are f32, arguments and results two bytes", "[halves]") {
   const ir::Graph graph = ir::parse_graph(R"(
     %0 = input x : f16[64, 100]
     %1 = reduce_sum %0 {0, 1} : f16[]
@@ -460,7 +460,7 @@ TEST_CASE("halves: objects for AArch64 are emitted", "[halves]") {
 }
 #endif
 
-TEST_CASE("halves: which targets convert f16 by instructions", "[halves]") {
+TEST_CASE("halves: targets that convert f16 with instructions", "[halves]") {
   compiler::Target t = compiler::Target::generic_cpu();
   CHECK(t.converts_f16());
   CHECK(t.with_vector_bytes(16).converts_f16());

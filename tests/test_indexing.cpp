@@ -30,7 +30,7 @@ Array random_indices(Integers shape, std::int64_t extent, op::DType type = i64, 
 
 }  // namespace
 
-TEST_CASE("indexing: what each means", "[indexing]") {
+TEST_CASE("indexing: results of each operator", "[indexing]") {
   const Array x = Array::from({1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f}, {2, 3});
   const auto floats = [&](const char* text, const NamedArrays& inputs) { return same_everywhere(text, inputs).to_vector<float>(); };
   const Array i = Array::from<std::int64_t>({2, -3, 1}), j = Array::from<std::int64_t>({1, -1, 0, 0}, {2, 2});
@@ -105,7 +105,7 @@ TEST_CASE("indexing: equal bits in every mode, types and views on both sides", "
     same_everywhere(formula, all);
 }
 
-TEST_CASE("indexing: threads share what is added, by the places where no other axis is wide enough", "[indexing]") {
+TEST_CASE("indexing: threads partition a scatter by destination if no other axis is wide enough", "[indexing]") {
   const std::int64_t n = 60'000;
   const Array many = random_indices({n}, 5'000), few = random_indices({n}, 7),
               skewed = op::formula("(i + 5000)%5000*(i%3 == 0)")({{"i", many}});
@@ -157,7 +157,7 @@ TEST_CASE("indexing: threads share what is added, by the places where no other a
     }
 }
 
-TEST_CASE("indexing: a gather and what is around it are one kernel", "[indexing]") {
+TEST_CASE("indexing: a gather and the code around it are one kernel", "[indexing]") {
   const Array x = random_array({200, 64}), r = random_indices({300}, 200), labels = random_indices({200}, 64);
   const NamedArrays all = {{"x", x}, {"r", r}, {"l", labels}, {"v", random_array({64})}};
   CHECK(kernels("exp(take(x*v, r, 0))", all) == 2);  // the indexed array must be materialized
@@ -197,7 +197,7 @@ TEST_CASE("indexing: derivatives", "[indexing]") {
   CHECK(slopes[5] == Approx(std::exp(3.0) / s - 1));
 }
 
-TEST_CASE("indexing: a bad index is an error of the call, the same in every mode, and nothing is touched", "[indexing]") {
+TEST_CASE("indexing: a bad index is an error of the call in every mode, and no result is written", "[indexing]") {
   const Array x = random_array({5, 7});
   const auto check = [&](const char* text, const Array& i, const char* message, const Array& u = Array::from({1.0f})) {
     std::vector<Options> all = modes_of_kernels();
@@ -268,7 +268,7 @@ TEST_CASE("indexing: bad shapes and types", "[indexing]") {
   says("cross_entropy(x, i, 7)", "cross_entropy: axis 7 is out of range");
 }
 
-TEST_CASE("indexing: by one index, whatever is fused with it", "[indexing]") {
+TEST_CASE("indexing: with one index, fused with any code", "[indexing]") {
   for (const std::int64_t place : {0, 1, 2, -1}) {
     const NamedArrays all = {
         {"x", random_array({3, 3, 5})}, {"k", Array::from(Integers{place}, {})}, {"one", Array::from(Integers{place}, {1})}};
@@ -280,7 +280,7 @@ TEST_CASE("indexing: by one index, whatever is fused with it", "[indexing]") {
   }
 }
 
-TEST_CASE("indexing: by places that a transposed array gives, into an axis of one element", "[indexing]") {
+TEST_CASE("indexing: with indices from a transposed array, into an axis of one element", "[indexing]") {
   for (const std::int64_t n : {4, 33, 70}) {
     const Array transposed = random_array({1, 4, n}).transpose();
     for (const char* formula :
@@ -289,7 +289,7 @@ TEST_CASE("indexing: by places that a transposed array gives, into an axis of on
   }
 }
 
-TEST_CASE("indexing: rows at places, several of which are multiplied by one", "[indexing]") {
+TEST_CASE("indexing: gathered rows, several of which are multiplied by one value", "[indexing]") {
   const NamedArrays all = {{"a", random_array({16, 16})}, {"b", random_array({16, 40})}, {"k", random_indices({16}, 16)}};
   for (const char* formula :
        {"einsum(\"ij,ij->i\", take(a, k, 0), take(a, k, 1))", "(a + 1) @ transpose(take_along_axis(a, argmax(a, 0, keepdims=true), 0))",
@@ -298,7 +298,7 @@ TEST_CASE("indexing: rows at places, several of which are multiplied by one", "[
     same_everywhere(formula, all);
 }
 
-TEST_CASE("indexing: views of what data added to, beside what is computed from it", "[indexing]") {
+TEST_CASE("indexing: views of a scatter's result, next to values computed from it", "[indexing]") {
   const NamedArrays all = {{"x", random_array({4, 5})}, {"k", random_indices({4, 5}, 5)}};
   for (const char* formula :
        {"v = scatter_add(x, k, x, 1); a = v*2; b = reshape(v, [-1])", "v = scatter_add(x, k, x, 1); a = v*2; b = v[:, none, :]; c = a + v",

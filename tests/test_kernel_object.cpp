@@ -143,7 +143,7 @@ TEST_CASE("kernel object: an address through a table", "[kernel_object]") {
 }
 #endif
 
-TEST_CASE("kernel object: what is wrong is named", "[kernel_object]") {
+TEST_CASE("kernel object: errors name the fault", "[kernel_object]") {
   ObjectWriter w = small_object();
   w.relocations[0].symbol = 4;
   CHECK_THAT(message_of(w.write()), Catch::Contains("undefined symbol missing_function"));
@@ -166,7 +166,7 @@ TEST_CASE("kernel object: what is wrong is named", "[kernel_object]") {
   CHECK_THAT(message_of(std::string(200, 'x')), Catch::Contains("ELF"));
 }
 
-TEST_CASE("kernel object: damaged bytes are refused or loaded, never followed", "[kernel_object]") {
+TEST_CASE("kernel object: damaged bytes are rejected or loaded, without bad memory accesses", "[kernel_object]") {
   const std::string whole = small_object().write();
   int refused = 0;
   for (std::size_t size = 0; size < whole.size(); ++size) {

@@ -134,7 +134,7 @@ std::string groups(const Graph& graph, const KernelLimits& limits) {
 
 }  // namespace
 
-TEST_CASE("limits: golden cuts", "[limits]") {
+TEST_CASE("limits: cuts of golden functions", "[limits]") {
   struct Row {
     const char* formula;
     KernelLimits limits;
@@ -168,7 +168,7 @@ TEST_CASE("limits: golden cuts", "[limits]") {
   }
 }
 
-TEST_CASE("limits: every part is within them, and the bits are the reference's", "[limits][random]") {
+TEST_CASE("limits: every part is within the limits, and has the reference's bits", "[limits][random]") {
   const KernelLimits tiny[] = {{1, 64}, {3, 4}, {100, 4}, {8, 8}};
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(rounds(80)); ++seed) {
     const Graph graph = random_graph(seed, {.nodes = 40, .max_elements = 600});
@@ -189,7 +189,7 @@ TEST_CASE("limits: every part is within them, and the bits are the reference's",
   }
 }
 
-TEST_CASE("limits: a thousand shapes are cut alike", "[limits][random]") {
+TEST_CASE("limits: a thousand shapes are cut equally", "[limits][random]") {
   std::mt19937_64 random(5);
   for (const Golden& golden : kGolden) {
     std::string first;
@@ -206,7 +206,7 @@ TEST_CASE("limits: a thousand shapes are cut alike", "[limits][random]") {
   }
 }
 
-TEST_CASE("limits: ten thousand operators with five hundred values alive", "[limits]") {
+TEST_CASE("limits: ten thousand operators with five hundred live values", "[limits]") {
   const Graph graph = wide_graph(kLarge, 500, 64, 1);
   const Partition partition = fuse(graph);
   check_limits(graph, partition, {});
@@ -214,7 +214,7 @@ TEST_CASE("limits: ten thousand operators with five hundred values alive", "[lim
   CHECK(partition.groups.size() <= static_cast<std::size_t>(kLarge) / 16);
 }
 
-TEST_CASE("limits: a chain is cut into as few parts as there can be", "[limits]") {
+TEST_CASE("limits: a chain is cut into the fewest possible parts", "[limits]") {
   const Graph graph = wide_graph(kLarge, 1, 64, 2);
   const Partition partition = fuse(graph);
   check_limits(graph, partition, {});
@@ -222,7 +222,7 @@ TEST_CASE("limits: a chain is cut into as few parts as there can be", "[limits]"
   for (const Group& group : partition.groups) CHECK(group.roots.size() == 1);
 }
 
-TEST_CASE("limits: a program of ten thousand operators, by threads, misaligned, and into its own arguments", "[limits]") {
+TEST_CASE("limits: a program of ten thousand operators, with threads, misaligned, and into its own arguments", "[limits]") {
   constexpr std::size_t kInputs = 100;
   constexpr std::int64_t kLength = 501;
   std::mt19937_64 random(3);

@@ -57,7 +57,7 @@ Size planned(int steps, bool with_gradient) {
 
 }  // namespace
 
-TEST_CASE("long programs: kernels and statements grow with the loop and no faster", "[long]") {
+TEST_CASE("long programs: kernels and statements grow linearly with the loop", "[long]") {
   const bool with_gradient = GENERATE(false, true);
   const Size once = planned(200, with_gradient), often = planned(1600, with_gradient);
   INFO(once.nodes << " nodes, " << once.kernels << " kernels, " << once.statements << " statements; then " << often.nodes << ", "
@@ -68,7 +68,7 @@ TEST_CASE("long programs: kernels and statements grow with the loop and no faste
   CHECK(often.kernels <= 2 + often.statements / 100);
 }
 
-TEST_CASE("long programs: an assembled array has the bits of every other mode", "[long]") {
+TEST_CASE("long programs: an assembled array has equal bits in every mode", "[long]") {
   const int steps = 40;
   const std::string text = likelihood(steps);
   // as a result; with an element without a derivative; read by other kernels; used twice; of operands of several types
@@ -81,7 +81,7 @@ TEST_CASE("long programs: an assembled array has the bits of every other mode", 
   same_everywhere(text + "; s = reshape(stack([h0, h1, h2, h3, h4, h5, h6, h7, h8, h9], 0), [5, 2]); s @ transpose(s)", inputs(steps));
 }
 
-TEST_CASE("long programs: an assembled array is stored wherever the caller wants it", "[long]") {
+TEST_CASE("long programs: an assembled array is stored into any destination", "[long]") {
   constexpr std::int64_t kSteps = 40;
   const auto step = [](Tensor x, Tensor w) {
     std::vector<Tensor> all;

@@ -58,7 +58,7 @@ std::vector<test::Extents> shapes_of(const Golden& golden) {
 
 }  // namespace
 
-TEST_CASE("loops: each sweep of a softmax is a loop, and a value stands in the innermost one that it depends on", "[loops]") {
+TEST_CASE("loops: each sweep of a softmax is a loop, and a value is in the innermost loop that it depends on", "[loops]") {
   const ir::Graph graph =
       optimised("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {40, 1000}}});
   const std::vector<compiler::Planned> planned = plans_of(graph);
@@ -88,7 +88,7 @@ for i0
 )");
 }
 
-TEST_CASE("loops: sums over all rows are read behind the loop over rows", "[loops]") {
+TEST_CASE("loops: sums over all rows are read after the loop over rows", "[loops]") {
   const ir::Graph graph =
       optimised("y = x*s; dx, ds = vjp(y, [x, s], d); r = sum(x*d, axis=1)", {{"x", {600, 70}}, {"s", {70}}, {"d", {600, 70}}});
   bool has_columns = false;
@@ -135,7 +135,7 @@ TEST_CASE("loops: random graphs give the reference's bits", "[loops]") {
   CHECK(count > static_cast<std::int64_t>(graphs));
 }
 
-TEST_CASE("loops: programs as people write them give the reference's bits", "[loops]") {
+TEST_CASE("loops: typical programs give the reference's bits", "[loops]") {
   const auto programs = static_cast<std::uint64_t>(times(300, 5000));
   std::int64_t compared = 0;
   for (std::uint64_t number = 0; number < programs; ++number) {
@@ -242,7 +242,7 @@ Changes changes_by(const Draw& draw) {
 }  // namespace
 
 // Changed programs that the verifier accepts must give the same bits.
-TEST_CASE("loops: a program that was changed is refused, or is the same", "[loops]") {
+TEST_CASE("loops: a changed program is rejected or equivalent", "[loops]") {
   std::mt19937_64 random(5);
   const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
   const Changes changes = changes_by(draw);
@@ -294,7 +294,7 @@ TEST_CASE("loops: a program that was changed is refused, or is the same", "[loop
 }
 
 // The same for sums split into chunks, for phases, and for sums with explicit order.
-TEST_CASE("loops: a program of rows in chunks that was changed is refused, or is the same", "[loops]") {
+TEST_CASE("loops: a changed program of chunked rows is rejected or equivalent", "[loops]") {
   std::mt19937_64 random(7);
   const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };
   const auto any_loop = [=](Program& p) -> Line& {
@@ -412,7 +412,7 @@ Program done(const loops::Transformed& t) {
 
 }  // namespace
 
-TEST_CASE("loops: a split loop has an outer and an inner part, the last of which may be shorter", "[loops]") {
+TEST_CASE("loops: a split loop has an outer and an inner part, and the last inner one may be shorter", "[loops]") {
   const ir::Graph graph = optimised("x*s", {{"x", {30, 71}}, {"s", {71}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   const auto tiled = [](const Program& p) {
@@ -433,7 +433,7 @@ for i1/32 parallel
   CHECK(difference_when(graph, tiled) == "");
 }
 
-TEST_CASE("loops: an elementwise nest runs in vectors, whose last one is code of its own", "[loops]") {
+TEST_CASE("loops: an elementwise nest runs in vectors, with separate code for the last one", "[loops]") {
   const ir::Graph graph = optimised("x*w + exp(b)", {{"x", {30, 71}}, {"w", {30, 1}}, {"b", {30, 1}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   compiler::Schedule schedule{.width = 64, .streamed = {}};
@@ -460,7 +460,7 @@ for i0 parallel
   CHECK_THAT(loops::stream(p, vector).why_not(), Catch::Contains("is no store"));
 }
 
-TEST_CASE("loops: what registers do not hold is computed again inside the loop that reads it", "[loops]") {
+TEST_CASE("loops: values that do not fit into registers are recomputed inside the loop that reads them", "[loops]") {
   const ir::Graph graph = optimised("x*w + exp(b)*w", {{"x", {30, 71}}, {"w", {30, 1}}, {"b", {30, 1}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   const Program p = loops::lower(planned.nest);
@@ -486,7 +486,7 @@ for i0
   CHECK_THAT(loops::remake(p, 1, before).why_not(), Catch::Contains("is no loop"));
 }
 
-TEST_CASE("loops: an operand that lies across is turned in squares, a task's part beforehand", "[loops]") {
+TEST_CASE("loops: a transposed operand is transposed in squares, a task's part beforehand", "[loops]") {
   const ir::Graph graph = optimised("transpose(x) + y*w", {{"x", {70, 45}}, {"y", {45, 70}}, {"w", {45, 1}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, compiler::Target::generic_cpu());
@@ -523,7 +523,7 @@ for i0/tile_outer parallel
   CHECK(equals_bitwise(run(graph, arguments.views, options), ir::evaluate(graph, arguments.views), &what));
 }
 
-TEST_CASE("loops: a long body runs in parts over blocks, which keep what later parts read", "[loops]") {
+TEST_CASE("loops: a long body runs in fissioned loops over blocks, with buffers for values of later loops", "[loops]") {
   const ir::Graph graph = optimised("a = x*y + 1.5; b = a*x - y; c = b*a", {{"x", {5000}}, {"y", {5000}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, compiler::Target::generic_cpu());
@@ -570,7 +570,7 @@ for i0/tile parallel
   CHECK_THAT(loops::in_order(p, loop_over(p, 0)).why_not(), Catch::Contains("neither a value nor stored"));
 }
 
-TEST_CASE("loops: rows that data choose are asked for ahead", "[loops]") {
+TEST_CASE("loops: gathered rows are prefetched", "[loops]") {
   const ir::Graph graph = optimised("take(x, i, axis=0)*2", {{"x", {30, 71}}, {"i", {12}}}, i32);
   std::string text;
   for (const compiler::Planned& planned : plans_of(graph)) {
@@ -593,7 +593,7 @@ for i0 parallel
 )");
 }
 
-TEST_CASE("loops: what a loop reads is asked for half a page ahead where that costs little, or much is read", "[loops]") {
+TEST_CASE("loops: loads are prefetched half a page ahead if that is cheap or much is read", "[loops]") {
   const auto text = [](std::string_view program, bool streamed) {
     const compiler::Planned planned = plans_of(optimised(program, {{"x", {12, 71}}, {"y", {71}}})).at(0);
     compiler::Schedule schedule{.width = 16};
@@ -607,7 +607,7 @@ TEST_CASE("loops: what a loop reads is asked for half a page ahead where that co
   CHECK_THAT(text("tanh(x) + y", false), Catch::Contains("prefetch %0[71*i0 + i1] for 512") && Catch::Contains("prefetch %1[i1] for 512"));
 }
 
-TEST_CASE("loops: several loads are asked for at once, or none", "[loops]") {
+TEST_CASE("loops: several loads are prefetched together, or none", "[loops]") {
   const compiler::Planned planned = plans_of(optimised("x*y + z", {{"x", {70}}, {"y", {70}}, {"z", {70}}}, f16)).at(0);
   const Program p = loops::lower(planned.nest);
   std::vector<loops::Id> loads;
@@ -629,7 +629,7 @@ TEST_CASE("loops: several loads are asked for at once, or none", "[loops]") {
   CHECK_THAT(loops::prefetch(p, loads, loads[0], 256).why_not(), Catch::Contains("is no loop"));
 }
 
-TEST_CASE("loops: a matrix product in tiles of both loops keeps a sum for each element of a tile", "[loops]") {
+TEST_CASE("loops: a matrix product in tiles of both loops has a sum for each element of a tile", "[loops]") {
   const ir::Graph graph = optimised("maximum(a @ b + c, 0)", {{"a", {13, 300}}, {"b", {300, 45}}, {"c", {45}}});
   REQUIRE(plans_of(graph).size() == 1);
   // for i, j: start; for k: add; result, store   ->   for i/4, j/16: start; for k, i%4, j%16: add; for i%4, j%16: result, store
@@ -656,7 +656,7 @@ TEST_CASE("loops: a matrix product in tiles of both loops keeps a sum for each e
                                    "        for i2%16\n"));
 }
 
-TEST_CASE("loops: what would change an order or a result is refused, with the reason", "[loops]") {
+TEST_CASE("loops: changes of an order or a result are rejected with a reason", "[loops]") {
   const ir::Graph graph = optimised("sum(x, axis=0)", {{"x", {300, 5, 7}}});
   const Program p = loops::lower(plans_of(graph).at(0).nest);
   const loops::Id reduced = p.accumulators.at(0).reduced[0];
@@ -741,7 +741,7 @@ TEST_CASE("loops: random transformations give the reference's bits", "[loops]") 
   for (const std::int64_t n : counts) CHECK(n > (kIsSanitized ? 2 : 20));
 }
 
-TEST_CASE("loops: the order of a sum written out: lanes are halved, blocks make a tree", "[loops]") {
+TEST_CASE("loops: explicit order of a sum: accumulators are halved, blocks make a pairwise tree", "[loops]") {
   const ir::Graph graph = optimised("sum(x, axis=1)", {{"x", {3, 9000}}});
   const auto expanded = [](const Program& p) { return done(loops::expand_order(p, 0)); };
   const compiler::Planned planned = plans_of(graph).at(0);
@@ -796,7 +796,7 @@ std::string difference_as_run(const ir::Graph& graph, std::uint64_t seed, int th
   return {};
 }
 
-TEST_CASE("loops: rows go into lanes, in the loops of all sums of a sweep, and what two sweeps compute is kept", "[loops]") {
+TEST_CASE("loops: rows are vectorized in the loops of all sums of a sweep, and values of two sweeps are buffered", "[loops]") {
   const ir::Graph graph = optimised("softmax(x)", {{"x", {40, 1000}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
@@ -842,7 +842,7 @@ for i0 parallel
     }
 }
 
-TEST_CASE("loops: rows that read the same go through the vector loop several at a time, which reads it once", "[loops]") {
+TEST_CASE("loops: rows with a common operand share a vector loop, which reads it once", "[loops]") {
   const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
   const compiler::Planned abreast = plans_of(optimised("sum(x*w, axis=1)", {{"x", {50, 300}}, {"w", {300}}})).at(0);
   const compiler::Schedule four = compiler::schedule(abreast.nest, abreast.numbers, target).schedule;
@@ -878,7 +878,7 @@ for i0/4 parallel
     CHECK(difference_as_run(optimised("sum(x*w, axis=2)", {{"x", {50, 1, 130}}, {"w", {1, n, 130}}}), 1) == "");
 }
 
-TEST_CASE("loops: what does not depend on a loop is computed before it", "[loops]") {
+TEST_CASE("loops: loop-invariant values are computed before the loop", "[loops]") {
   const ir::Graph graph = optimised("sum(x*reshape(w, [40, 1]), axis=0)", {{"x", {40, 7}}, {"w", {40}}});
   const loops::Id k = 0, j = 1;
   const auto columns_inside = [&](const Program& p) {
@@ -908,7 +908,7 @@ for i1
   CHECK(loops::lift(elementwise, loop_over(elementwise, 1)).why_not() == "all values in it depend on the loop");
 }
 
-TEST_CASE("loops: rows that tasks share are summed in chunks, each sweep in a phase of its own", "[loops]") {
+TEST_CASE("loops: rows split between tasks are summed in chunks, with a separate phase for each sweep", "[loops]") {
   const ir::Graph graph = optimised("x/sum(x, axis=1, keepdims=true)", {{"x", {2, 100000}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
@@ -973,7 +973,7 @@ for i0 parallel
   CHECK(loops::factor(several, loop_over(several, 2)).why_not() == "it is summed over several loops");
 }
 
-TEST_CASE("loops: a tiled product whose order is written out has a tree for each element of the tile", "[loops]") {
+TEST_CASE("loops: a tiled product with explicit order has a tree for each element of the tile", "[loops]") {
   const ir::Graph graph = optimised("a @ b", {{"a", {6, 700}}, {"b", {700, 37}}});
   const loops::Id k = 1, j = 2;
   std::string text;
@@ -989,7 +989,7 @@ TEST_CASE("loops: a tiled product whose order is written out has a tree for each
   CHECK_THAT(text, Catch::Contains("start a1{i2%16} = add of products over {i1%256} in sequence") && Catch::Contains("for i2%16 vector"));
 }
 
-TEST_CASE("loops: what two sweeps compute is kept in a row", "[loops]") {
+TEST_CASE("loops: values that two sweeps compute are cached in a row buffer", "[loops]") {
   const ir::Graph graph =
       optimised("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {4, 1000}}});
   const auto kept = [](const Program& p) {
@@ -1030,7 +1030,7 @@ TEST_CASE("loops: a panel of an operand is packed before the rows that read it",
       CHECK_THAT(loops::stage(p, line, loop_over(p, i)).why_not(), Catch::Contains("nothing that could be kept"));
 }
 
-TEST_CASE("loops: a contraction runs in tiles of its result, whose operands are packed", "[loops]") {
+TEST_CASE("loops: a contraction runs in tiles of its result with packed operands", "[loops]") {
   const ir::Graph graph = optimised("max(a @ b + c, 0)", {{"a", {29, 300}}, {"b", {300, 37}}, {"c", {37}}});
   const compiler::Planned planned = plans_of(graph).at(0);
   const Program p = loops::contract(planned.nest, {.rows = 14, .width = 32, .packs_rows = true, .packs_columns = true});
@@ -1125,7 +1125,7 @@ TEST_CASE("loops: contractions in tiles of any size give the reference's bits", 
   CHECK(contractions == static_cast<std::int64_t>(11 * cases.size()) * orders);
 }
 
-TEST_CASE("loops: the scratch of a contraction is what its program lays out", "[loops]") {
+TEST_CASE("loops: the scratch of a contraction matches its program's layout", "[loops]") {
   int shared = 0, swapped = 0;
   for (const auto& [m, k, n] :
        {std::array<std::int64_t, 3>{4, 1, 1}, {5, 256, 16}, {29, 257, 37}, {128, 784, 10}, {97, 1000, 3}, {1000, 3000, 700}})
@@ -1156,7 +1156,7 @@ TEST_CASE("loops: the scratch of a contraction is what its program lays out", "[
   CHECK(swapped > 0);
 }
 
-TEST_CASE("loops: sums that a condition chooses are left out where it is false", "[loops]") {
+TEST_CASE("loops: sums selected by a condition are skipped where it is false", "[loops]") {
   const std::vector<std::pair<std::string, compiler::Shape>> shapes = {{"a", {40, 20}}, {"b", {20, 50}}, {"c", {40, 50}}};
   const auto planned = [&](const char* text) { return plans_of(optimised(text, shapes)).at(0); };
   const auto text_of = [&](const char* text) {

@@ -47,7 +47,7 @@ TEST_CASE("machine: a description names caches, cores and instructions, in any o
   CHECK(parse_machine("l3=1024G").llc_bytes == std::int64_t{1} << 40);
 }
 
-TEST_CASE("machine: what is not a description is one sentence", "[machine]") {
+TEST_CASE("machine: an invalid description is a one-line error", "[machine]") {
   CHECK(error_of("") == "ONEPASS_MACHINE: `` is not NAME=VALUE in ``; write for example l1=32K,l2=2M,l3=260M,cores=64,isa=avx2");
   CHECK_THAT(error_of("l2=2M,"), Contains("`` is not NAME=VALUE"));
   CHECK_THAT(error_of("l2=2M, cores=1"), Contains("` cores` is not l1, l2, l3, cores or isa"));
@@ -63,7 +63,7 @@ TEST_CASE("machine: what is not a description is one sentence", "[machine]") {
   CHECK(error_of(std::string(100'000, 'x')).size() < 1000);
 }
 
-TEST_CASE("machine: features are taken away, never added", "[machine]") {
+TEST_CASE("machine: features are removed, never added", "[machine]") {
   Target v3 = Target::generic_cpu(), v4 = v3.with_vector_bytes(64);
   CHECK(described(v3, parse_machine("isa=avx512")) == v3);
   CHECK(described(v4, parse_machine("isa=avx512")) == v4);
@@ -77,7 +77,7 @@ TEST_CASE("machine: features are taken away, never added", "[machine]") {
   CHECK(other.features == v3.features);
 }
 
-TEST_CASE("machine: a described machine changes kernels and no bit", "[machine]") {
+TEST_CASE("machine: a described machine changes kernels but no bits", "[machine]") {
   if (!op::test::has_codegen()) return;
   const op::Array x = op::test::random_array({3, 40'000});
   std::vector<std::byte> expected;
@@ -112,7 +112,7 @@ TEST_CASE("prints the machine, for the case below", "[.][in-a-process-of-its-own
   std::fclose(file);
 }
 
-TEST_CASE("machine: the variable describes the machine of a process, and a bad one is an error of what is compiled", "[machine]") {
+TEST_CASE("machine: the variable describes the machine of a process, and an invalid one is an error at compilation", "[machine]") {
   const auto in_process = [](const char* value) {  // a fresh process, which reads the variable
     char name[] = "/tmp/onepass-machine-XXXXXX";
     const int file = mkstemp(name);

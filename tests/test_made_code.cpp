@@ -72,7 +72,7 @@ void run_all(int columns) {
 
 }  // namespace
 
-TEST_CASE("made code: in a process of its own", "[.][in-a-process-of-its-own]") {
+TEST_CASE("made code: in a separate process", "[.][in-a-process-of-its-own]") {
   const std::string by = std::getenv("ONEPASS_TEST_DENY_BY") ? std::getenv("ONEPASS_TEST_DENY_BY") : "prctl";
   const bool later = std::getenv("ONEPASS_TEST_DENY_LATER") != nullptr;
   static int lines = 0;
@@ -96,7 +96,7 @@ TEST_CASE("made code: in a process of its own", "[.][in-a-process-of-its-own]") 
   op::set_log(nullptr);
 }
 
-TEST_CASE("made code: where the system denies it, now or later, results are the same and it is said once", "[made_code]") {
+TEST_CASE("made code: if the system denies it, at the start or later, results are equal and one line is logged", "[made_code]") {
   if (!op::test::has_codegen()) return;
   for (const char* by : {"prctl", "filter"})
     for (const char* later : {"", "ONEPASS_TEST_DENY_LATER=1"}) {

@@ -52,7 +52,7 @@ template <std::size_t kSlots> class Exchange {
 };
 }  // namespace
 
-TEST_CASE("memory: blocks are aligned, writable and apart", "[memory]") {
+TEST_CASE("memory: blocks are aligned, writable and disjoint", "[memory]") {
   struct Block {
     unsigned char* data;
     std::size_t bytes;
@@ -74,7 +74,7 @@ TEST_CASE("memory: blocks are aligned, writable and apart", "[memory]") {
   memory::free(nullptr, 100);
 }
 
-TEST_CASE("memory: a freed block is handed out again", "[memory]") {
+TEST_CASE("memory: a freed block is reused", "[memory]") {
   for (const std::size_t bytes : {40, 4000, 100'000, 3'000'000}) {
     void* const first = memory::allocate(bytes);
     memory::free(first, bytes);
@@ -84,7 +84,7 @@ TEST_CASE("memory: a freed block is handed out again", "[memory]") {
   }
 }
 
-TEST_CASE("memory: a free block up to eight times as large is lent, and comes back as what it is", "[memory]") {
+TEST_CASE("memory: a free block is lent for sizes down to an eighth, and returns with its own size", "[memory]") {
   memory::trim();
   void* const large = memory::allocate(1 << 20);
   memory::free(large, 1 << 20);
@@ -109,7 +109,7 @@ TEST_CASE("memory: a free block up to eight times as large is lent, and comes ba
   CHECK(memory::statistics().cached == 0);
 }
 
-TEST_CASE("memory: blocks that occupy equal pages are one another's", "[memory]") {
+TEST_CASE("memory: blocks with equal page counts are interchangeable", "[memory]") {
   memory::trim();
   void* const first = memory::allocate(2'900'000);
   memory::free(first, 2'900'000);
@@ -126,7 +126,7 @@ TEST_CASE("memory: blocks that occupy equal pages are one another's", "[memory]"
   memory::trim();
 }
 
-TEST_CASE("memory: zeroed memory is zero, fresh or used", "[memory]") {
+TEST_CASE("memory: zeroed memory is zero, whether fresh or reused", "[memory]") {
   for (const std::size_t bytes : {100, 100'000, 3'000'000})
     for (int round = 0; round < 2; ++round) {
       auto* const data = static_cast<unsigned char*>(memory::allocate_zeroed(bytes));
@@ -138,7 +138,7 @@ TEST_CASE("memory: zeroed memory is zero, fresh or used", "[memory]") {
     }
 }
 
-TEST_CASE("memory: the cache is bounded, the oldest go first, trim gives it back", "[memory]") {
+TEST_CASE("memory: the cache is bounded, evicts the oldest blocks first, and trim frees it", "[memory]") {
   const std::size_t limit = memory::cache_limit();
   CHECK(limit > 0);
   CHECK(limit <= onepass::os::memory_bytes() / 2);
@@ -163,7 +163,7 @@ TEST_CASE("memory: the cache is bounded, the oldest go first, trim gives it back
   memory::set_cache_limit(limit);
 }
 
-TEST_CASE("memory: a thousand sizes leave no more than the bound", "[memory]") {
+TEST_CASE("memory: a thousand sizes stay within the bound of the cache", "[memory]") {
   const std::size_t limit = memory::cache_limit();
   memory::set_cache_limit(64 << 20);
   std::mt19937 random(7);
@@ -190,7 +190,7 @@ TEST_CASE("memory: counters", "[memory]") {
   CHECK(after.allocations == during.allocations);
 }
 
-TEST_CASE("memory: what cannot be had is an error with its size", "[memory]") {
+TEST_CASE("memory: an impossible allocation throws an error with its size", "[memory]") {
   CHECK_THROWS_WITH(memory::allocate(SIZE_MAX), Contains("18446744073709551615 bytes"));
   CHECK_THROWS_WITH(memory::allocate(std::size_t{1} << 45), Contains("35184372088832 bytes"));
   CHECK_THROWS_AS(memory::allocate(onepass::os::memory_bytes() + 1), onepass::Error);
@@ -215,7 +215,7 @@ TEST_CASE("memory: what cannot be had is an error with its size", "[memory]") {
   CHECK(memory::statistics().in_use == before.in_use);
 }
 
-TEST_CASE("memory: threads hand blocks to each other", "[memory]") {
+TEST_CASE("memory: threads pass blocks to each other", "[memory]") {
   const std::int64_t before = memory::statistics().in_use;
   constexpr int kThreads = 4, kSlots = 64;
   Exchange<kSlots> exchange;
@@ -234,7 +234,7 @@ TEST_CASE("memory: threads hand blocks to each other", "[memory]") {
   CHECK(memory::statistics().in_use == before);
 }
 
-TEST_CASE("memory: threads lend large blocks to each other while others trim and count", "[memory]") {
+TEST_CASE("memory: threads exchange large blocks while others trim and count", "[memory]") {
   const std::int64_t before = memory::statistics().in_use;
   const std::size_t limit = memory::cache_limit();
   constexpr int kThreads = 3, kSlots = 24;
@@ -268,7 +268,7 @@ TEST_CASE("memory: threads lend large blocks to each other while others trim and
   CHECK(memory::statistics().cached == 0);
 }
 
-TEST_CASE("memory: many short threads do not grow the small blocks", "[memory]") {
+TEST_CASE("memory: many short-lived threads do not accumulate small blocks", "[memory]") {
   const auto round = [] {
     std::thread([] {
       std::vector<void*> blocks;
@@ -316,7 +316,7 @@ TEST_CASE("memory: a buffer frees itself", "[memory]") {
   CHECK(memory::statistics().in_use == before);
 }
 
-TEST_CASE("os: executable memory is writable first, then executable, never both", "[memory]") {
+TEST_CASE("os: executable memory is first writable, then executable, never both", "[memory]") {
   auto code = onepass::os::ExecutableMemory::allocate(100);
 #if defined(__x86_64__)
   const unsigned char machine_code[] = {0xb8, 42, 0, 0, 0, 0xc3};  // mov eax, 42; ret
@@ -340,7 +340,7 @@ TEST_CASE("os: executable memory is writable first, then executable, never both"
   CHECK(WIFSIGNALED(status));
 }
 
-TEST_CASE("os: facts about the machine are sane", "[memory]") {
+TEST_CASE("os: facts about the machine are plausible", "[memory]") {
   namespace os = onepass::os;
   CHECK(os::usable_cores() >= 1);
   CHECK(os::usable_cores() <= 1 << 16);
@@ -360,7 +360,7 @@ TEST_CASE("os: facts about the machine are sane", "[memory]") {
   CHECK_THAT(error, Contains("lib.so"));
 }
 
-TEST_CASE("os: default floating-point control, and the host's back", "[memory]") {
+TEST_CASE("os: default floating-point control is set, and the host's is restored", "[memory]") {
   namespace os = onepass::os;
   const auto host = os::floating_point_control();
 #if defined(__x86_64__)

@@ -22,7 +22,7 @@ template <class F> std::string error_of(F&& f) {
 
 }  // namespace
 
-TEST_CASE("message: a short text stays, a long one keeps its short words and the ends of its long ones", "[message]") {
+TEST_CASE("message: a short text is unchanged, a long one keeps short words and the ends of long words", "[message]") {
   CHECK(shortened("mul: a b", 100) == "mul: a b");
   CHECK(shortened("", 100).empty());
   const std::string name = "begin" + std::string(5000, 'x') + "end", text = "there is no input `" + name + "`; its inputs are a";
@@ -42,7 +42,7 @@ TEST_CASE("message: a short text stays, a long one keeps its short words and the
   CHECK(shortened(many, 300).ends_with("x4998, x4999, "));
 }
 
-TEST_CASE("message: code points stay whole, control characters do not reach a terminal", "[message]") {
+TEST_CASE("message: code points stay whole, and control characters never reach a terminal", "[message]") {
   for (const std::string point : {"ä", "€", "😀"})
     for (std::size_t most = 16; most < 120; ++most) {
       std::string text;
@@ -57,7 +57,7 @@ TEST_CASE("message: code points stay whole, control characters do not reach a te
   CHECK(shortened(std::string("a\x1b[2Jb\0c\x7f\td\n", 12), 100) == "a?[2Jb?c?\td\n");
 }
 
-TEST_CASE("message: no error has 2 kB or more, wherever it is formed", "[message]") {
+TEST_CASE("message: every error is shorter than 2 kB", "[message]") {
   const std::string name(1000, 'n'), path = "/" + std::string(3500, 'p') + "/x.npy";
   CHECK(std::string(onepass::ValueError(std::string(100'000, 'x')).what()).size() < 2000);
   CHECK(std::string(onepass::IoError(std::string(100'000, 'x').c_str()).what()).size() < 2000);

@@ -38,14 +38,14 @@ constexpr Mode kKernels[] = {Mode::adaptive, Mode::generic, Mode::specialized, M
 }  // namespace
 
 // Compilation must not allocate memory proportional to an axis: 2^40 elements of 4 bytes fit in no memory.
-TEST_CASE("nests: a view of an enormous broadcast takes what the view takes", "[nests]") {
+TEST_CASE("nests: a view of an enormous broadcast costs no more than the view", "[nests]") {
   const Array x = random_array({4, 8});
   const std::string text = "broadcast_to(x, [1099511627776, 4, 8])[3]", few = "broadcast_to(x, [5, 4, 8])[3]";
   for (const Mode mode : kKernels) CHECK(outcome(text, {{"x", x}}, mode) == outcome(few, {{"x", x}}, Mode::reference));
   CHECK_THAT(outcome(text, {{"x", x}}, Mode::reference), Contains("f32[1099511627776, 4, 8]") && Contains("the limit `array_bytes`"));
 }
 
-TEST_CASE("nests: indices that are the same along an axis are checked once", "[nests]") {
+TEST_CASE("nests: indices that do not vary along an axis are checked once", "[nests]") {
   const Array x = random_array({4, 8}), i = Array::from<std::int64_t>({3, 0, -1, 2, 1, -4});
   const auto at = [](const char* n, const char* more = "") {
     return "take(x, broadcast_to(i, [" + std::string(n) + ", 6])" + more + ", 0)[0]";
@@ -125,7 +125,7 @@ const std::vector<Family> kFamilies = {
 
 }  // namespace
 
-TEST_CASE("nests: a column whose sum another group stores, for a later consumer, is none", "[nests]") {
+TEST_CASE("nests: a column sum of another fusion group is not a fused column reduction", "[nests]") {
   const char* const program = R"(v = a / norm(a, 1)[:, none]
 w = v / min(v, 1)[none]
 s = sum(w, [0])
@@ -136,7 +136,7 @@ y = flip(t - max(t, 0, keepdims=true), 0) + s)";
   for (const std::int64_t n : {2, 5, 40}) same_everywhere(program, {{"a", random_array({n, n})}});
 }
 
-TEST_CASE("nests: the code of pieces of pieces follows the program's length", "[nests]") {
+TEST_CASE("nests: code of nested subdomains grows with the program's length", "[nests]") {
   for (const Family& n : kFamilies) {
     const int few = n.doubles ? 8 : 24;
     const Size a = size_of_plan(nest(n.first, n.step, few), n.inputs), b = size_of_plan(nest(n.first, n.step, 2 * few), n.inputs);
@@ -148,7 +148,7 @@ TEST_CASE("nests: the code of pieces of pieces follows the program's length", "[
   }
 }
 
-TEST_CASE("nests: gradients of pieces of pieces, too", "[nests]") {
+TEST_CASE("nests: gradients of nested subdomains, too", "[nests]") {
   for (const Family& n : kFamilies) {
     const int few = n.doubles ? 6 : 12;
     const auto gradient = [&](int levels) { return nest(n.first, n.step, levels) + "*1\ng = grad(sum(out*out), [x])"; };
@@ -159,7 +159,7 @@ TEST_CASE("nests: gradients of pieces of pieces, too", "[nests]") {
   }
 }
 
-TEST_CASE("nests: pieces of pieces have the bits of the reference", "[nests]") {
+TEST_CASE("nests: nested subdomains have the reference's bits", "[nests]") {
   for (const Family& n : kFamilies) {
     NamedArrays inputs;
     for (const auto& [name, shape] : n.inputs) inputs.emplace_back(name, random_array(shape));

@@ -36,7 +36,7 @@ double ulps(double value, double exact, int digits) { return std::abs(value - ex
 
 }  // namespace
 
-TEST_CASE("normal: all of f32's numbers are within 2 ULP", "[normal]") {
+TEST_CASE("normal: all f32 numbers are within 2 ULP", "[normal]") {
   const int step = times(61, 1);  // the numbers are odd multiples of ±2^-24
   std::vector<float> t;
   for (int k = 0; k < 1 << 23; k += step) t.push_back(std::ldexp(static_cast<float>(2 * k + 1), -24));
@@ -55,7 +55,7 @@ TEST_CASE("normal: all of f32's numbers are within 2 ULP", "[normal]") {
 }
 
 #ifdef ONEPASS_HAVE_MPFR
-TEST_CASE("normal: f64's numbers are within 2 ULP", "[normal]") {
+TEST_CASE("normal: f64 numbers are within 2 ULP", "[normal]") {
   std::mt19937_64 random(11);
   std::vector<double> t;
   for (int i = 0; i < times(2000, 200000); ++i) {

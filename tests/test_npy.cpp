@@ -110,7 +110,7 @@ TEST_CASE("npy: every version, byte order and alignment", "[npy]") {
       }
 }
 
-TEST_CASE("npy: every dtype there and back", "[npy]") {
+TEST_CASE("npy: every dtype is written and read back", "[npy]") {
   const Folder folder;
   const std::string path = folder / "x.npy";
   const auto check = [&](const char* descr, DType dtype, auto value, bool little = true) {
@@ -151,7 +151,7 @@ TEST_CASE("npy: every dtype there and back", "[npy]") {
   }
 }
 
-TEST_CASE("npy: saved files are what NumPy writes", "[npy]") {
+TEST_CASE("npy: saved files equal NumPy's", "[npy]") {
   const Folder folder;
   const std::string path = folder / "x.npy";
   save_npy(path, Array::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3}).transpose());
@@ -191,7 +191,7 @@ TEST_CASE("npy: Fortran order and empty arrays", "[npy]") {
   CHECK(list(load_npy(path).shape()) == List{0, 5});
 }
 
-TEST_CASE("npy: headers that others write", "[npy]") {
+TEST_CASE("npy: headers of other writers", "[npy]") {
   const Folder folder;
   const std::string path = folder / "x.npy", one = bytes_of(std::vector<float>{3});
   for (const char* const text : {
@@ -205,7 +205,7 @@ TEST_CASE("npy: headers that others write", "[npy]") {
   }
 }
 
-TEST_CASE("npy: writing to the array of a large file leaves the file alone, and the other way round", "[npy]") {
+TEST_CASE("npy: writes to a large file's array leave the file unchanged, and vice versa", "[npy]") {
   const Folder folder;
   const std::string path = folder / "x.npy";
   std::vector<float> values(1 << 20);
@@ -227,7 +227,7 @@ TEST_CASE("npy: writing to the array of a large file leaves the file alone, and 
   CHECK(load_npy(path).at<float>({5, 0}) == -1);
 }
 
-TEST_CASE("npy: a damaged file gets a sentence that names it", "[npy]") {
+TEST_CASE("npy: a damaged file is an error that names it", "[npy]") {
   const Folder folder;
   const std::string path = folder / "bad.npy";
   const std::string six = bytes_of(std::vector<float>(6));
@@ -282,7 +282,7 @@ TEST_CASE("npy: a damaged file gets a sentence that names it", "[npy]") {
   CHECK_THROWS_WITH(load_npy(folder / "pipe"), Contains("not a regular file"));  // without blocking
 }
 
-TEST_CASE("npy: random damage never does worse than an IoError", "[npy]") {
+TEST_CASE("npy: random damage causes at most an IoError", "[npy]") {
   const Folder folder;
   const std::string path = folder / "x.npy";
   const std::string good = npy(dictionary("<f4", "(2, 3)"), bytes_of(std::vector<float>(6)), 2);
@@ -354,7 +354,7 @@ TEST_CASE("npy: a file appears whole or not at all", "[npy]") {
   CHECK(folder.names().size() == 2);  // a.npy, link.npy: no b.npy, no temporary file
 }
 
-TEST_CASE("npy: staged files appear all or none", "[npy]") {
+TEST_CASE("npy: staged files appear together or not at all", "[npy]") {
   const Folder folder;
   const Array array = Array::full({10}, 2, f32);
   {
@@ -395,7 +395,7 @@ TEST_CASE("npy: staged files appear all or none", "[npy]") {
   CHECK(folder.names().size() == 2);
 }
 
-TEST_CASE("npy: what two paths name is one file, whatever links and folders they take", "[npy]") {
+TEST_CASE("npy: two paths of one file are recognized, through any links and folders", "[npy]") {
   const Folder folder;
   const Array array = Array::full({10}, 2, f32);
   REQUIRE(symlink("new.npy", (folder / "dangling.npy").c_str()) == 0);
@@ -508,7 +508,7 @@ extern "C" int fsync(int descriptor) {
   return static_cast<int>(syscall(SYS_fsync, descriptor));
 }
 
-TEST_CASE("npy: the bytes are on the disk before the name, unless that is left out", "[npy]") {
+TEST_CASE("npy: bytes are on disk before the name, unless disabled", "[npy]") {
   const Folder folder;
   const Array array = Array::full({10}, 2, f32);
   syncs = 0;
@@ -526,7 +526,7 @@ TEST_CASE("npy: the bytes are on the disk before the name, unless that is left o
   }
 }
 
-TEST_CASE("npy: a signal handler finds the temporary files, and those alone", "[npy]") {
+TEST_CASE("npy: a signal handler finds only the temporary files", "[npy]") {
   const Folder folder;
   const Array array = Array::full({10}, 2, f32);
   save_npy(folder / "a.npy", array);

@@ -121,7 +121,7 @@ std::vector<DType> slot_types(Kind kind) {
 
 }  // namespace
 
-TEST_CASE("numbers: steps give what fold gives, of each operator on all kinds", "[numbers]") {
+TEST_CASE("numbers: steps and fold give the same results for each operator and all kinds", "[numbers]") {
   Random random(11);
   int checked = 0, errors = 0;
   for (int id = 0; id < ir::kOpCount; ++id) {
@@ -244,7 +244,7 @@ TEST_CASE("numbers: chains of operators run as steps", "[numbers]") {
   }
 }
 
-TEST_CASE("numbers: a small power that becomes an f32 is pow, rounded", "[numbers]") {
+TEST_CASE("numbers: a small power converted to f32 is the rounded pow", "[numbers]") {
   Random random(14);
   for (int n = 1; n <= 9; ++n) {
     Numbers numbers;
@@ -274,7 +274,7 @@ TEST_CASE("numbers: a small power that becomes an f32 is pow, rounded", "[number
   }
 }
 
-TEST_CASE("numbers: elementary functions of one number are their expansions", "[numbers]") {
+TEST_CASE("numbers: elementary functions of one number equal their expansions", "[numbers]") {
   Random random(13);
   constexpr std::int64_t count = 20'000;
   std::vector<double> a, b;
@@ -328,7 +328,7 @@ TEST_CASE("numbers: elementary functions of one number are their expansions", "[
   CHECK(in_parts > 0);
 }
 
-TEST_CASE("numbers: a new value neither records nor plans, and an error of one call is that call's", "[numbers]") {
+TEST_CASE("numbers: a new value neither records nor plans, and an error affects only its call", "[numbers]") {
   const Array x = Array::from<std::int64_t>({1, 2, 3});
   const Formula f = formula("x * (k*k) + n // 2");
   for (int k = 1; k < 50; ++k) {
@@ -358,7 +358,7 @@ TEST_CASE("numbers: a new value neither records nor plans, and an error of one c
   CHECK(Array(narrow({bytes, 3})).at<std::uint8_t>({1}) == 11);
 }
 
-TEST_CASE("numbers: an argument gives the bits that the same number in the program gives", "[numbers]") {
+TEST_CASE("numbers: an argument gives the same bits as an equal literal", "[numbers]") {
   const Array s = Array::from({0.25f, -3.0f, 1e10f});
   const std::string text = "s * (1 - 0.9**t) / exp(-k*t) + sin(k*1e10) + where(k < t, lgamma(k), atan2(k, t)) + n % 7 * maximum(n, 3)";
   const Formula brought = formula(text);

@@ -566,7 +566,7 @@ void run_all(const Scenario& scenario, bool all, int most) {
 
 }  // namespace
 
-TEST_CASE("out of memory: a fault at an allocation is an error, or the result is right", "[out_of_memory]") {
+TEST_CASE("out of memory: a failed allocation is an error, or the result is right", "[out_of_memory]") {
   report = static_cast<Report*>(mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   REQUIRE(report != MAP_FAILED);
   backtrace(failed_in, kFrames);  // loads a library

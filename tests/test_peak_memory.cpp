@@ -154,7 +154,7 @@ template <class T> bool same_values(const Array& a, const Array& b) {
 
 }  // namespace
 
-TEST_CASE("vjp: of random programs, in one call and in two, fused and not, whatever is saved: the same bits", "[pullback][random]") {
+TEST_CASE("vjp: random programs have the same bits in one call and two, fused and unfused, whatever is saved", "[pullback][random]") {
   const bool compiles = op::test::has_codegen();
   for (int seed = 0; seed < op::test::rounds(12, 200); ++seed)
     for (const op::DType dtype : {op::f32, op::f16}) {
@@ -197,7 +197,7 @@ TEST_CASE("vjp: of random programs, in one call and in two, fused and not, whate
     }
 }
 
-TEST_CASE("vjp: the peak of memory is never above that of the unfused gradient", "[pullback]") {
+TEST_CASE("vjp: peak memory never exceeds that of the unfused gradient", "[pullback]") {
   if (!op::test::has_codegen()) return;
   const int drawn = op::test::rounds(24, 200);
   for (int k = 0; k < static_cast<int>(rows().size()) + drawn; ++k) {
@@ -216,7 +216,7 @@ TEST_CASE("vjp: the peak of memory is never above that of the unfused gradient",
   }
 }
 
-TEST_CASE("grad: of a sum of products of three, nothing has as many elements as two of them", "[gradient]") {
+TEST_CASE("grad: the gradient of a sum of triple products needs no array of all pairs", "[gradient]") {
   if (!op::test::has_codegen()) return;
   constexpr std::int64_t n = 300;  // n*n floats are 360 kB
   auto slope = op::compile([](Tensor v) {

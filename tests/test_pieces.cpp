@@ -115,7 +115,7 @@ TEST_CASE("pieces: pad, roll, tile and repeat", "[pieces]") {
   CHECK(result("repeat(x, 0, 0)", {{"x", {2, 2}}}) == F{});
 }
 
-TEST_CASE("pieces: every s-th element and those between are one kernel", "[pieces]") {
+TEST_CASE("pieces: strided slices of all offsets are one kernel", "[pieces]") {
   const Array x = test::random_array({6, 48}), w = test::random_array({6, 48}, f32, 2);
   const auto kernels = [](std::string_view formula, const Inputs& inputs) {
     const ir::Graph graph = test::optimised(formula, inputs);
@@ -135,7 +135,7 @@ TEST_CASE("pieces: every s-th element and those between are one kernel", "[piece
   }
 }
 
-TEST_CASE("pieces: gradients are slices of the cotangent, and sums of slices' pads are one node", "[pieces]") {
+TEST_CASE("pieces: gradients are slices of the cotangent, and sums of padded slices are one node", "[pieces]") {
   CHECK(result("y = concat([x, 2*x], 0); out = vjp(y, [x], d)", {{"x", {2}}, {"d", {4}}}) == F{101 + 2 * 103, 102 + 2 * 104});
   CHECK(result("out = vjp(pad(x, 1, 2, 3.0), [x], d)", {{"x", {2}}, {"d", {5}}}) == F{102, 103});
   CHECK(result("v = 2*s; out = vjp(pad(x, 1, 2, v), [s], d)", {{"x", {2}}, {"s", {}}, {"d", {5}}}) == F{2 * (201 + 204 + 205)});
@@ -161,7 +161,7 @@ TEST_CASE("pieces: gradients are slices of the cotangent, and sums of slices' pa
   for (ir::NodeId id = 0; id < overlapping.size(); ++id) CHECK(overlapping[id].op != ir::Op::Piecewise);
 }
 
-TEST_CASE("pieces: what cannot be joined, padded or repeated is a sentence", "[pieces]") {
+TEST_CASE("pieces: invalid joins, pads and repeats throw an error", "[pieces]") {
   const Inputs in = {{"x", {2, 3}}, {"y", {3, 2}}, {"s", {}}};
   CHECK_THAT(error_of("concat([x, y], 0)", in), Contains("concat: x f32[2, 3] and y f32[3, 2] differ in another axis than 0"));
   CHECK_THAT(error_of("concat([x, y], 2)", in), Contains("concat: axis 2 is out of range for rank 2"));
@@ -187,7 +187,7 @@ TEST_CASE("pieces: what cannot be joined, padded or repeated is a sentence", "[p
   CHECK_THAT(error_of("uniform(1, [-3])"), Contains("uniform: the shape [-3] has a negative extent"));
 }
 
-TEST_CASE("pieces: the verifier names what is wrong with boxes", "[pieces]") {
+TEST_CASE("pieces: the verifier describes faults of boxes", "[pieces]") {
   const auto parsed = [](const char* last) {
     try {
       ir::parse_graph(std::string("%0 = input x : f32[2, 3]\n%1 = input y : f32[2, 3]\n%2 = input v : f32[]\n") + last + "\nreturn %3");
@@ -280,7 +280,7 @@ TEST_CASE("pieces: normal is sqrt(2)*erfinv of the same bits, never infinite, an
   CHECK(std::abs(std::erf(wide[0] / std::sqrt(2.0)) - (2 * static_cast<double>(bits >> 12) + 1 - 0x1p52) * 0x1p-52) < 1e-15);
 }
 
-TEST_CASE("pieces: elements that share a counter, in rows that are shorter than their number", "[pieces]") {
+TEST_CASE("pieces: elements that share a counter, in rows shorter than their number", "[pieces]") {
   for (const std::int64_t rows : {1, 3, 31, 100})
     for (const std::int64_t columns : {1, 2, 3, 5})
       result("b = stack([a + normal(5, a.shape), cumsum(a, 0)], 1)", {{"a", {rows, columns}}}, false);
@@ -374,7 +374,7 @@ TEST_CASE("pieces: a list of 256 arrays is one kernel of constant size", "[piece
   CHECK(fuse(reduced).groups.size() == 2);
 }
 
-TEST_CASE("pieces: where boxes lie is not in the kernels' keys", "[pieces]") {
+TEST_CASE("pieces: positions of boxes are not part of kernel keys", "[pieces]") {
   const auto keys_of = [](const auto& formula_of, int count) {
     std::set<std::set<std::string>> keys;
     for (int i = 0; i < count; ++i) {

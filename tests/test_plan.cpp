@@ -46,7 +46,7 @@ TEST_CASE("plan: loops are merged, reordered and split as far as shapes allow", 
               {{"x", {6, 7, 5, 9}}, {"w", {6, 7, 1, 1}}, {"b", {6, 7, 1, 1}}, {"d", {6, 7, 5, 9}}}) == "lanes 42 45r, 1 sweep");
 }
 
-TEST_CASE("plan: a thousand shapes of a golden function have one nest for each class", "[plan][random]") {
+TEST_CASE("plan: a thousand shapes of a golden function share one nest for each variant", "[plan][random]") {
   std::mt19937_64 random(3);
   const auto nests = [&](const Golden& golden, std::int64_t shortest) {
     std::set<std::string> keys;

@@ -15,7 +15,7 @@ std::string text(const Array& array) { return to_text(array); }
 
 }  // namespace
 
-TEST_CASE("print: numbers stand in columns, floats with the digits that they need", "[print]") {
+TEST_CASE("print: numbers are in columns, floats with the necessary digits", "[print]") {
   CHECK(text(Array::from({1.0F, 2.5F, 3.0F, 0.25F}, {2, 2})) == "[[1.   2.5 ]\n [3.   0.25]]");
   CHECK(text(Array::from({0.1F, -1.0F / 3})) == "[ 0.1        -0.33333334]");
   CHECK(text(Array::from({1.0 / 3, 2.0})) == "[0.33333333 2.        ]");  // 8 digits
@@ -32,7 +32,7 @@ TEST_CASE("print: numbers stand in columns, floats with the digits that they nee
   CHECK(text(Array::from({BFloat16(0.1), BFloat16(3)})) == "[0.1 3. ]");
 }
 
-TEST_CASE("print: rank 0 is a number, no elements are brackets", "[print]") {
+TEST_CASE("print: rank 0 prints as a number, an empty array as brackets", "[print]") {
   CHECK(text(Array::scalar(2.0F)) == "2.0");
   CHECK(text(Array::scalar(0.1)) == "0.1");
   CHECK(text(Array::scalar(1e16)) == "1e+16");
@@ -43,7 +43,7 @@ TEST_CASE("print: rank 0 is a number, no elements are brackets", "[print]") {
   CHECK_THROWS_AS(text(Array()), ValueError);
 }
 
-TEST_CASE("print: long arrays are abbreviated, long lines broken, axes nested", "[print]") {
+TEST_CASE("print: long arrays are abbreviated, long lines wrapped, axes nested", "[print]") {
   const Array x = Array::zeros({1001}, f32);
   CHECK(text(x) == "[0. 0. 0. ... 0. 0. 0.]");
   CHECK(text(Array::zeros({2, 600}, i32)) == "[[0 0 0 ... 0 0 0]\n [0 0 0 ... 0 0 0]]");

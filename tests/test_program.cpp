@@ -254,7 +254,7 @@ TEST_CASE("program: results never share memory with arguments", "[program]") {
   }
 }
 
-TEST_CASE("program: targets that overlap arguments", "[program]") {
+TEST_CASE("program: destinations that overlap arguments", "[program]") {
   const auto add_reversed = [](Recorder& r, Values v) { r.output("out", r.add(v[0], r.flip(v[0], std::nullopt))); };
   const auto twice = [](Recorder& r, Values v) { r.output("out", r.add(v[0], r.mul(v[0], v[1]))); };
   for (const Mode mode : modes()) {
@@ -303,7 +303,7 @@ TEST_CASE("program: targets that overlap arguments", "[program]") {
   }
 }
 
-TEST_CASE("program: strided, misaligned and discarded targets", "[program]") {
+TEST_CASE("program: strided, misaligned and discarded destinations", "[program]") {
   const auto two = [](Recorder& r, Values v) {
     const Value y = r.add(v[0], v[0]);
     r.output("y", y);
@@ -333,7 +333,7 @@ TEST_CASE("program: strided, misaligned and discarded targets", "[program]") {
   }
 }
 
-TEST_CASE("program: errors name what they got and leave the program usable", "[program]") {
+TEST_CASE("program: errors name the arguments and leave the program usable", "[program]") {
   for (const Mode mode : modes()) {
     Program program(affine, {"x", "w", "b"}, test::with(mode));
     Array x = random_array({4, 5}, 1), w = random_array({5}, 2), b = random_array({4, 1}, 3), bad = random_array({6}, 4);
@@ -385,7 +385,7 @@ TEST_CASE("program: numbers are read at each call", "[program]") {
   }
 }
 
-TEST_CASE("program: what is computed from numbers is computed again at each call", "[program]") {
+TEST_CASE("program: values computed from numbers are recomputed at each call", "[program]") {
   // x * exp(-k*t) + where(k > 1, k, t) + … with k**2, an exponent computed from an argument, which does not change the structure
   const auto derived = [](Recorder& r, Values v) {
     const Value k = v[1], t = v[2];
@@ -411,7 +411,7 @@ TEST_CASE("program: what is computed from numbers is computed again at each call
   }
 }
 
-TEST_CASE("program: a number that does not fit the type it meets is an error of its call alone", "[program]") {
+TEST_CASE("program: a number that does not fit its type is an error of only that call", "[program]") {
   for (const Mode mode : modes()) {
     Program program([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[1])); }, {}, test::with(mode));
     const Array bytes = Array::from<std::uint8_t>({1, 2, 3});
@@ -424,7 +424,7 @@ TEST_CASE("program: a number that does not fit the type it meets is an error of 
   }
 }
 
-TEST_CASE("program: numbers that name axes and lengths have plans of their own", "[program]") {
+TEST_CASE("program: numbers that are axes and lengths have separate plans", "[program]") {
   const auto views = [](Recorder& r, Values v) {
     compiler::Argument axis;
     axis.kind = compiler::Argument::Kind::Value;
@@ -445,7 +445,7 @@ TEST_CASE("program: numbers that name axes and lengths have plans of their own",
   CHECK(program.stats().recordings == 3);
 }
 
-TEST_CASE("program: a million values leave one plan", "[program]") {
+TEST_CASE("program: a million values of a number share one plan", "[program]") {
   Program program([](Recorder& r, Values v) { r.output("out", r.mul(v[0], r.mul(v[1], v[2]))); }, {}, test::with(main_mode()));
   const Array x = random_array({3}, 1);
   Array y = Array::empty({3}, f32);
@@ -506,7 +506,7 @@ TEST_CASE("program: captured arrays live as long as the program", "[program]") {
   CHECK(owner.use_count() == 1);
 }
 
-TEST_CASE("program: a number that chooses what is recorded", "[program]") {
+TEST_CASE("program: a number that selects the recorded code", "[program]") {
   const auto choose = [](Recorder& r, Values v) {
     r.output("out", r.integer(v[1], "a choice") > 1 ? r.add(v[0], v[0]) : r.mul(v[0], v[1]));
   };
@@ -537,7 +537,7 @@ TEST_CASE("program: a thousand lengths compile one kernel", "[program]") {
   CHECK(program.stats().calls == 1000);
 }
 
-TEST_CASE("program: what was planned can be seen", "[program]") {
+TEST_CASE("program: plans can be inspected", "[program]") {
   Program program(softmax, {"x"}, test::with(main_mode()));
   CHECK(program.explain() == "no call yet\n");
   CHECK(program.last_report()->kernels.empty());
@@ -560,7 +560,7 @@ TEST_CASE("program: what was planned can be seen", "[program]") {
   CHECK(program.output_names(arguments({&x})) == std::vector<std::string>{"out"});
 }
 
-TEST_CASE("program: check_recording finds what changes", "[program]") {
+TEST_CASE("program: check_recording detects changes", "[program]") {
   Options options = test::with(main_mode());
   options.check_recording = true;
   int runs = 0;
@@ -626,7 +626,7 @@ TEST_CASE("program: threads may call one program at once", "[program]") {
   }
 }
 
-TEST_CASE("program: a function may call another program, and itself, while it is recorded", "[program]") {
+TEST_CASE("program: a function may call another program and itself during its recording", "[program]") {
   Program inner([](Recorder& r, Values v) { r.output("out", r.add(v[0], v[0])); }, {}, test::with(main_mode()));
   const Array x = random_array({6}, 1);
   Program outer(
@@ -666,7 +666,7 @@ TEST_CASE("program: the kernel cache keeps its limits", "[program]") {
   set_kernel_cache_limits(4096, std::int64_t{256} << 20);
 }
 
-TEST_CASE("program: a host's floating-point control changes no bit and is put back", "[program]") {
+TEST_CASE("program: a host's floating-point control changes no bit and is restored", "[program]") {
   const Array x = random_array({50}, 1), w = random_array({50}, 2), b = random_array({50}, 3);
   const auto in = arguments({&x, &w, &b});
   const Array expected = Program(affine, {}, test::with(Mode::reference)).call(in)[0];

@@ -17,7 +17,7 @@ using namespace onepass::ir;
 using namespace onepass::test;
 using Catch::Matchers::Contains;
 
-TEST_CASE("random graphs: the same for the same seed, valid, printable, and the reference runs them", "[random]") {
+TEST_CASE("random graphs: they are equal for equal seeds, valid, printable and run by the reference", "[random]") {
   int changed = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     const Graph g = random_graph(seed);
@@ -35,7 +35,7 @@ TEST_CASE("random graphs: the same for the same seed, valid, printable, and the 
   CHECK(changed == 400);
 }
 
-TEST_CASE("random graphs: strided arguments give what their contiguous copies give", "[random]") {
+TEST_CASE("random graphs: strided arguments and contiguous copies give the same results", "[random]") {
   for (std::uint64_t seed = 1000; seed < 1150; ++seed) {
     const Graph g = random_graph(seed);
     const Arguments strided = random_arguments(g, seed, true);
@@ -54,7 +54,7 @@ TEST_CASE("random graphs: strided arguments give what their contiguous copies gi
   }
 }
 
-TEST_CASE("random graphs: every operator, type and rank occurs, and zero sizes do", "[random]") {
+TEST_CASE("random graphs: every operator, type, rank and empty shapes occur", "[random]") {
   RandomGraphOptions options;
   options.products = true;
   std::set<Op> ops;
@@ -81,7 +81,7 @@ TEST_CASE("random graphs: every operator, type and rank occurs, and zero sizes d
   CHECK(negative_step);
 }
 
-TEST_CASE("random graphs: options are kept", "[random]") {
+TEST_CASE("random graphs: options are respected", "[random]") {
   const RandomGraphOptions options{
       .max_rank = 2, .max_elements = 50, .zero_sizes = false, .reductions = false, .dtypes = {f64}, .allow = [](Op op) {
         return op == Op::Add || op == Op::Permute || op == Op::Mul;
@@ -129,7 +129,7 @@ std::vector<Buffer> run_with_bug(const Graph& graph, const Arguments& arguments)
 }
 }  // namespace
 
-TEST_CASE("shrink: an artificial bug comes down to what it needs", "[random]") {
+TEST_CASE("shrink: an artificial bug is reduced to its essentials", "[random]") {
   int found = 0, few = 0;
   const RandomGraphOptions options{
       .dtypes = {f32, f64, i32, i64, u8, boolean},  // types with few equal values, so that the fault changes results
@@ -165,7 +165,7 @@ TEST_CASE("shrink: an artificial bug comes down to what it needs", "[random]") {
   CHECK(few >= 4);  // except for values that are equal almost everywhere, such as x/x
 }
 
-TEST_CASE("shrink: a predicate about the graph alone, one that throws, and one that asks for everything", "[random]") {
+TEST_CASE("shrink: a predicate on the graph only, one that throws, and one that is always true", "[random]") {
   const Graph g = random_graph(77, {.nodes = 60});
   const auto has = [](const Graph& graph, auto&& test) {
     for (NodeId id = 0; id < graph.size(); ++id)
@@ -181,7 +181,7 @@ TEST_CASE("shrink: a predicate about the graph alone, one that throws, and one t
   CHECK(print(shrink(g, [&](const Graph& c) { return print(c) == print(g); })) == print(g));
 }
 
-TEST_CASE("equals_bitwise: NaNs are equal, zeros of two signs are not", "[random]") {
+TEST_CASE("equals_bitwise: NaNs are equal, zeros of different signs are not", "[random]") {
   const auto of = [](std::vector<float> v) {
     Buffer b{f32, {static_cast<std::int64_t>(v.size())}, std::vector<std::byte>(v.size() * 4)};
     std::memcpy(b.bytes.data(), v.data(), b.bytes.size());

@@ -75,7 +75,7 @@ std::vector<Example> examples() {
 
 }  // namespace
 
-TEST_CASE("record: every reason of a boundary is provoked, and has a sentence and a remedy", "[record]") {
+TEST_CASE("record: every boundary reason occurs, and has a sentence and a remedy", "[record]") {
   std::set<BoundaryReason> all;
   for (const Example& example : examples()) {
     INFO(op::name_of(example.reason));
@@ -92,7 +92,7 @@ TEST_CASE("record: every reason of a boundary is provoked, and has a sentence an
   CHECK(all.size() == op::kBoundaryReasons);
 }
 
-TEST_CASE("record: why a call is planned again", "[record]") {
+TEST_CASE("record: reasons for a new plan", "[record]") {
   op::Options options;
   options.check_recording = false;
   options.specialization.depth = 0;
@@ -152,7 +152,7 @@ TEST_CASE("record: why a call is planned again", "[record]") {
   CHECK_THAT(record.plan_sentence, Contains("a changed from 0 to 1"));
 }
 
-TEST_CASE("record: the words of all reasons of a plan", "[record]") {
+TEST_CASE("record: texts of all plan reasons", "[record]") {
   std::set<std::string> names;
   for (int r = 0; r < op::kPlanReasons; ++r) names.emplace(op::name_of(static_cast<PlanReason>(r)));
   CHECK(names.size() == op::kPlanReasons);
@@ -171,7 +171,7 @@ TEST_CASE("record: the words of all reasons of a plan", "[record]") {
         "compiled again: such a call was made before (1 kernel was compiled)");
 }
 
-TEST_CASE("record: where kernels came from", "[record]") {
+TEST_CASE("record: origins of kernels", "[record]") {
   const auto outcome = [](const op::Formula& f) { return f.last_execution().kernels.at(0).cache; };
   op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
   const Array x = Array::ones({100}, op::f32);
@@ -196,7 +196,7 @@ TEST_CASE("record: where kernels came from", "[record]") {
   CHECK_THAT(interpreted.last_execution().text(), Contains("interpreted one at a time"));
 }
 
-TEST_CASE("record: what each compile took, by stage", "[record]") {
+TEST_CASE("record: time of each compile, by stage", "[record]") {
   const Array x = Array::ones({100}, op::f32);
   const auto is = [](const ExecutionRecord& record, const std::vector<std::string>& tiers) {
     const ExecutionRecord::Kernel& kernel = record.kernels.at(0);
@@ -248,7 +248,7 @@ TEST_CASE("record: what each compile took, by stage", "[record]") {
   op::clear_profile();
 }
 
-TEST_CASE("record: a call that is not made has no outcome, and the code of its kernels where that is asked for", "[record]") {
+TEST_CASE("record: a described call has no outcome, and has the code of its kernels on request", "[record]") {
   const auto f = op::compile([](Tensor x, Tensor w) { return softmax(x) * w; });
   const ExecutionRecord record = f.describe("f32[64,256] f32[256]", op::Detail::code);
   CHECK_FALSE(record.called);
@@ -266,7 +266,7 @@ TEST_CASE("record: a call that is not made has no outcome, and the code of its k
   CHECK(formula.describe("f32[8]").program == "x*2");
 }
 
-TEST_CASE("record: a pullback's has its backward call beside the forward one", "[record]") {
+TEST_CASE("record: a pullback's record has its backward call next to the forward one", "[record]") {
   const auto f = op::compile([](Tensor x, Tensor w) { return exp(sin(x) * w); });
   const Array x = Array::full({64, 256}, 0.5, op::f32), w = Array::ones({256}, op::f32);
   auto [y, pullback] = op::vjp(f, x, w);
@@ -350,7 +350,7 @@ std::pair<op::ExecutionRecord, op::ExecutionRecord> compiled_and_met(const std::
 
 }  // namespace
 
-TEST_CASE("record: a call that waits for another thread's compile says so", "[record]") {
+TEST_CASE("record: a call that waits for another thread's compile records it", "[record]") {
   op::runtime::set_first_tier(op::runtime::TierChoice::Optimised);
   std::string text = "sin(x)*x + tanh(x)*2.5 - x*x*x";
   bool joined = false;
@@ -367,7 +367,7 @@ TEST_CASE("record: a call that waits for another thread's compile says so", "[re
   CHECK(joined);
 }
 
-TEST_CASE("record: a schedule that differs is named by its fields", "[record]") {
+TEST_CASE("record: a different schedule is described by its fields", "[record]") {
   op::compiler::Schedule a, b;
   CHECK(op::runtime::schedule_differences(a, b).empty());
   b.streamed = {1};
@@ -412,7 +412,7 @@ TEST_CASE("record: a recorded graph gives the bits of its program, for all golde
   }
 }
 
-TEST_CASE("record: graphs are saved, loaded and refused where they do not fit", "[record]") {
+TEST_CASE("record: graphs are saved, loaded, and rejected if they do not fit", "[record]") {
   const op::Formula f = op::formula("exp(x)*2.5 + k");
   static_cast<void>(f({{"x", Array::ones({3, 4}, op::f32)}, {"k", 0.25}}));
   const op::GraphView graph = f.recorded_graph();
@@ -476,7 +476,7 @@ TEST_CASE("record: a derivative's nodes are marked", "[record]") {
   CHECK(backward >= 2);
 }
 
-TEST_CASE("profile: times and calls are kept while it is on, and only then", "[record]") {
+TEST_CASE("profile: times and calls are recorded only while it is on", "[record]") {
   auto f = op::compile([](Tensor x) { return exp(x) / sum(exp(x)); });
   const Array x = Array::full({40'000}, 0.5, op::f32);
   f(x);
@@ -517,7 +517,7 @@ TEST_CASE("profile: times and calls are kept while it is on, and only then", "[r
   CHECK_THROWS_AS(op::write_profile("nowhere/trace.json"), op::IoError);
 }
 
-TEST_CASE("profile: a thread keeps its last events, and somebody may look meanwhile", "[record]") {
+TEST_CASE("profile: a thread keeps its last events, and other threads may read them", "[record]") {
   constexpr std::int64_t kKept = 1 << 18, kCalls = kKept / 2 + 5'000;  // two events of each call: the call and its kernel
   op::Options options;
   options.check_recording = false;
@@ -558,7 +558,7 @@ TEST_CASE("profile: a thread keeps its last events, and somebody may look meanwh
   op::clear_profile();
 }
 
-TEST_CASE("profile: results have the same bits, on several threads at once", "[record]") {
+TEST_CASE("profile: results have the same bits on several threads at once", "[record]") {
   auto f = op::compile([](Tensor x) { return cumsum(tanh(x) * 3, 0) + sum(x, 1, true); });
   const Array x = Array::full({300, 400}, 0.25, op::f32);
   const Array expected = f(x);

@@ -210,7 +210,7 @@ TEST_CASE("reference: strided inputs, results that are inputs, several results",
   CHECK(out[0].shape == Shape{3, 2});
 }
 
-TEST_CASE("reference: what does not match the graph is refused", "[reference]") {
+TEST_CASE("reference: arguments that do not match the graph are rejected", "[reference]") {
   const Graph g = parse_graph("slot 0 = 1 : f32\n%0 = input x : f32[2]\nreturn %0");
   const std::vector<float> x(3);
   const std::vector<std::uint64_t> two_slots(2);
@@ -224,7 +224,7 @@ TEST_CASE("reference: what does not match the graph is refused", "[reference]") 
   CHECK_THROWS_AS(evaluate(g, good, two_slots), InternalError);
 }
 
-TEST_CASE("reference: bytes that are bool, halves in two bytes", "[reference]") {
+TEST_CASE("reference: bools in bytes, halves in two bytes", "[reference]") {
   const std::uint8_t bytes[] = {0, 1, 2, 255};
   const std::vector<ArrayView> flags = {ArrayView{boolean, bytes, {4}, {}}};
   const Buffer negated = std::move(evaluate(parse_graph("%0 = input b : bool[4]\n%1 = bitwise_not %0 : bool[4]\nreturn %1"), flags)[0]);
@@ -247,7 +247,7 @@ TEST_CASE("reference: bytes that are bool, halves in two bytes", "[reference]") 
   CHECK(out[2].as<float>()[0] == 2048.0f);
 }
 
-TEST_CASE("reference: sums of nothing, of one, of negative zeros; integers wrap", "[reference]") {
+TEST_CASE("reference: sums of zero and one elements and of negative zeros; integers wrap", "[reference]") {
   const std::vector<float> zeros(64, -0.0f);
   const auto sum = [&](Shape shape, Shape result, const char* axes, const char* op) {
     const auto text = [](const Shape& s) {
@@ -271,7 +271,7 @@ TEST_CASE("reference: sums of nothing, of one, of negative zeros; integers wrap"
   CHECK(run<std::int32_t>("%0 = input k : i32[3]\n%1 = reduce_sum %0 {0} : i32[]\nreturn %1", {view(k, {3})})[0] == 2147483643);
 }
 
-TEST_CASE("reference: max and min propagate NaN and know the sign of zero", "[reference]") {
+TEST_CASE("reference: max and min propagate NaN and respect the sign of zero", "[reference]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> x = {-0.0f, 0.0f, 1, nan, 0.0f, -0.0f, -3, 2};
   const auto rows = run<float>("%0 = input x : f32[4, 2]\n%1 = reduce_max %0 {1} : f32[4]\nreturn %1", {view(x, {4, 2})});
@@ -290,7 +290,7 @@ TEST_CASE("reference: max and min propagate NaN and know the sign of zero", "[re
   CHECK(run<std::int8_t>("%0 = input k : i8[3]\n%1 = reduce_min %0 {0} : i8[]\nreturn %1", {view(k, {3})})[0] == -128);
 }
 
-TEST_CASE("order: the page's examples", "[order]") {
+TEST_CASE("order: the examples of the language page", "[order]") {
   using L = std::vector<std::int64_t>;
   const SumOrder a = sum_order(L{2, 3, 5}, L{0, 2}, f32);
   CHECK((a.lanes && a.last_kept_between == 1 && a.run == 5 && a.padded_run == 8 && a.runs == 2 && a.count == 16));
@@ -319,7 +319,7 @@ TEST_CASE("order: the page's examples", "[order]") {
   CHECK(tree_split(9) == 8);
 }
 
-TEST_CASE("reference: a sum is to the bit what the definition says", "[reference][order]") {
+TEST_CASE("reference: a sum equals the definition bit for bit", "[reference][order]") {
   // lengths around every block, lane and group
   for (std::int64_t n : {1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 100, 255, 256, 257, 4095, 4096, 4097, 8192, 12289, 30000}) {
     check_order<float>({n}, {0}, 1);
@@ -348,7 +348,7 @@ TEST_CASE("reference: a sum is to the bit what the definition says", "[reference
   }
 }
 
-TEST_CASE("reference: the checks of the order would notice another order", "[order]") {
+TEST_CASE("reference: the checks of the order detect another order", "[order]") {
   // The same numbers in sequence, and in one pairwise tree, differ from the definition. So the data above depends on the order.
   const std::vector<float> x = rough<float>(5000, 1);
   float sequence = -0.0f;
@@ -358,7 +358,7 @@ TEST_CASE("reference: the checks of the order would notice another order", "[ord
   CHECK(naive_tree(x, false) != defined);
 }
 
-TEST_CASE("reference: an expansion gives the same bits wherever an element stands", "[reference]") {
+TEST_CASE("reference: an expansion gives the same bits at every position", "[reference]") {
   const std::vector<float> x = rough<float>(3000, 9);
   for (const char* op : {"exp", "log", "tanh", "erf"}) {
     const auto all = run<float>(std::string("%0 = input x : f32[3000]\n%1 = ") + op + " %0 : f32[3000]\nreturn %1", {view(x, {3000})});

@@ -61,7 +61,7 @@ std::string relaxed(std::string_view statements, const Relax& relaxations) {
 
 }  // namespace
 
-TEST_CASE("relax: numbers that all elements share are rounded once", "[relax]") {
+TEST_CASE("relax: numbers common to all elements are rounded once", "[relax]") {
   CHECK(relaxed_with_casts("mul %0, %3; add %5, %4; mul %6, %3", kReassociate) ==
         "add(mul(x, cast<f32>(mul(cast<f64>(slot0), cast<f64>(slot0)))), cast<f32>(mul(cast<f64>(slot1), cast<f64>(slot0))))");
   // hundreds of such numbers: rounding errors would be equal for all elements, and add up
@@ -94,7 +94,7 @@ TEST_CASE("relax: numbers that all elements share are rounded once", "[relax]") 
   CHECK(error < 1e-6 * most);
 }
 
-TEST_CASE("relax: nothing changes that is not asked for", "[relax]") {
+TEST_CASE("relax: only requested relaxations change the graph", "[relax]") {
   CHECK(relaxed("mul %0, %3; add %5, %4", {}) == "add(mul(x, slot0), slot1)");
   CHECK(relaxed("div %0, %3", {}) == "div(x, slot0)");
   CHECK(relaxed("tanh %0; add %3, %5", kBoth) == "add(tanh(x), slot0)");
@@ -105,7 +105,7 @@ TEST_CASE("relax: nothing changes that is not asked for", "[relax]") {
   CHECK(relaxed("exp %0", kBoth) == "exp(x)");
 }
 
-TEST_CASE("relax: contract makes a sum of products a contraction, where it shares its loops with nothing", "[relax]") {
+TEST_CASE("relax: contract turns a sum of products into a contraction if no other code shares its loops", "[relax]") {
   const auto contractions = [](const std::string& body) {
     const Graph graph = prune(parse_graph("%0 = input x : f32[4, 8]\n%1 = input y : f32[4, 8]\n" + body));
     const Graph result = compiler::relax(graph, kContract);
@@ -136,7 +136,7 @@ TEST_CASE("relax: contract makes a sum of products a contraction, where it share
   }
 }
 
-TEST_CASE("relax: contract makes one rounding of a product and a sum", "[relax]") {
+TEST_CASE("relax: contract rounds a product and a sum once", "[relax]") {
   CHECK(relaxed("mul %0, %1; add %5, %2", kContract) == "fma(x, y, g)");
   CHECK(relaxed("mul %0, %1; add %2, %5", kContract) == "fma(x, y, g)");
   CHECK(relaxed("mul %0, %1; sub %5, %2", kContract) == "fma(x, y, neg(g))");
@@ -148,7 +148,7 @@ TEST_CASE("relax: contract makes one rounding of a product and a sum", "[relax]"
   CHECK(print(compiler::relax(integers, kAll)) == print(integers));
 }
 
-TEST_CASE("relax: reassociate gathers what is the same for all elements", "[relax]") {
+TEST_CASE("relax: reassociate combines values that are equal for all elements", "[relax]") {
   CHECK(relaxed("mul %3, %0; mul %5, %4", kReassociate) == "mul(x, mul(slot0, slot1))");
   CHECK(relaxed("mul %0, %3; add %5, %4; mul %6, %3", kReassociate) == "add(mul(x, mul(slot0, slot0)), mul(slot1, slot0))");
   CHECK(relaxed("div %0, %3", kReassociate) == "mul(x, reciprocal(slot0))");
@@ -157,19 +157,19 @@ TEST_CASE("relax: reassociate gathers what is the same for all elements", "[rela
   CHECK(relaxed("add %0, %1; mul %2, %3; mul %5, %6", kReassociate).find("add(mul(x, slot0), mul(y, slot0))") != std::string::npos);
 }
 
-TEST_CASE("relax: reassociate takes out common factors and joins divisions", "[relax]") {
+TEST_CASE("relax: reassociate factors out common factors and combines divisions", "[relax]") {
   CHECK(relaxed("mul %0, %0; mul %5, %0; mul %6, %3; add %0, %7", kReassociate) == "mul(add(mul(mul(x, x), slot0), 1), x)");
   CHECK(relaxed("div %0, %1; div %5, %2", kReassociate) == "div(x, mul(y, g))");
   CHECK(relaxed("div %0, %1; div %2, %5", kReassociate) == "div(mul(y, g), x)");
   CHECK(relaxed("add %0, %1; sub %5, %1", kReassociate).find("mul(y, 0)") != std::string::npos);
 }
 
-TEST_CASE("relax: reassociate takes out what most terms share, whatever else is added", "[relax]") {
+TEST_CASE("relax: reassociate factors out factors of most terms, whatever else is added", "[relax]") {
   CHECK(relaxed("mul %0, %1; mul %5, %3; add %5, %6; add %7, %2", kReassociate) == "add(mul(mul(x, y), add(1, slot0)), g)");
   CHECK(relaxed("mul %0, %1; mul %0, %2; add %5, %6; add %7, %2; add %8, %3", kReassociate) == "add(add(g, slot0), mul(x, add(y, g)))");
 }
 
-TEST_CASE("relax: what several need is not computed again", "[relax]") {
+TEST_CASE("relax: shared values are not computed again", "[relax]") {
   // both factors need s = x + y: it stays one node
   CHECK(relaxed("add %0, %1; mul %5, %3; add %5, %4; mul %6, %7", kReassociate) ==
         "mul(add(x, y), add(mul(add(x, y), slot0), mul(slot1, slot0)))");
@@ -213,7 +213,7 @@ TEST_CASE("relax: a zero cotangent still gives zero", "[relax]") {
   for (float v : results[0].as<float>()) CHECK(v == 0);
 }
 
-TEST_CASE("relax: sums of a derivative are written out where that takes fewer operations", "[relax]") {
+TEST_CASE("relax: sums of a derivative are expanded if that takes fewer operations", "[relax]") {
   // q = g*(1 + s*x*x)*y is needed twice: q + q*t*x*x
   const std::string needed_twice = "mul %0, %0; mul %5, %3; mul0 %2, %6; add %2, %7; mul0 %8, %1; mul %5, %4; mul0 %9, %10; add %9, %11";
   CHECK(relaxed(needed_twice, kBoth) == "mul0(g, mul(fma(mul(x, x), fma(mul(x, x), mul(slot0, slot1), add(slot0, slot1)), 1), y))");
@@ -226,14 +226,14 @@ TEST_CASE("relax: sums of a derivative are written out where that takes fewer op
   CHECK(relaxed("sub %0, %1; mul0 %2, %5; mul0 %6, %5; mul %6, %3; add %7, %8", kBoth).find("sub(x, y)") != std::string::npos);
 }
 
-TEST_CASE("relax: one division for a row that shares its divisor", "[relax]") {
+TEST_CASE("relax: a row with a common divisor has one division", "[relax]") {
   const Graph graph = parse_graph(
       "%0 = input x : f32[4, 8]\n%1 = input s : f32[4, 1]\n%2 = broadcast %1 : f32[4, 8]\n%3 = div %0, %2 : f32[4, 8]\nreturn out = %3");
   const Graph result = compiler::relax(graph, kReassociate);
   CHECK(node_text(result, result.outputs[0]) == "mul(x, broadcast[4,8](reciprocal(s)))");
 }
 
-TEST_CASE("relax: approximate takes a number plus tanh as a sigmoid", "[relax]") {
+TEST_CASE("relax: approximate turns a number plus tanh into a sigmoid", "[relax]") {
   const std::string text = relaxed("tanh %0; add %3, %5", kApproximate);
   CHECK(text.find("tanh") == std::string::npos);
   CHECK(text.find("sub(slot0, 1)") != std::string::npos);
@@ -252,7 +252,7 @@ TEST_CASE("relax: approximate takes a number plus tanh as a sigmoid", "[relax]")
   CHECK(operators(both + "return out = %10, tanh = %5", Op::Div) == 2);  // the tanh itself is needed
 }
 
-TEST_CASE("relax: relaxed results are near the strict ones and the same in every mode", "[relax]") {
+TEST_CASE("relax: relaxed results are close to the strict ones and equal in every mode", "[relax]") {
   const char* formulas[] = {
       "0.5*x*(1 + tanh(0.7978845608*(x + 0.044715*x*x*x)))",
       "t = x*1.1 + 0.3; u = t*1.2 - 0.4; v = u*1.3 + 0.5; w = maximum(v, -v)*0.5; out = (w*3 + 1)/7",
@@ -312,7 +312,7 @@ TEST_CASE("relax: relaxed results are near the strict ones and the same in every
   }
 }
 
-TEST_CASE("relax: a sum of products with a cotangent, one of them by a constant", "[relax]") {
+TEST_CASE("relax: a sum of products with a cotangent, one factor of which is constant", "[relax]") {
   CHECK(relaxed("constant 0.5; mul0 %2, %5; mul0 %2, %0; add %6, %7", kReassociate) == "mul0(g, add(x, 0.5))");
   const Array x = Array::ones({4}, f32);
   const Formula strict = formula("d = grad(sum(gelu(x)), [x])"), relaxed = formula("d = grad(sum(gelu(x)), [x])", {.relax = kAll});
@@ -320,7 +320,7 @@ TEST_CASE("relax: a sum of products with a cotangent, one of them by a constant"
   CHECK(b.at<float>({0}) == Approx(a.at<float>({0})));
 }
 
-TEST_CASE("relax: kernels of a strict and of a relaxed function are two", "[relax]") {
+TEST_CASE("relax: strict and relaxed functions have different kernels", "[relax]") {
   const Array x = Array::zeros({64}, f32);
   const Formula strict = formula("x*2 + 1"), relaxed = formula("x*2 + 1", {.relax = kContract});
   strict({x}), relaxed({x});

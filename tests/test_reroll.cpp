@@ -154,7 +154,7 @@ TEST_CASE("reroll: copies over slices of one array, stacked, are one kernel", "[
       2);
 }
 
-TEST_CASE("reroll: the gradient of such a loop is few kernels, whatever the number of copies", "[reroll]") {
+TEST_CASE("reroll: the gradient of such a loop has few kernels, for any number of copies", "[reroll]") {
   std::size_t kernels = 0;
   for (const std::int64_t n : {16, 64, 256, 4096}) {
     const Graphs graphs = graphs_of(attention_gradient(n));
@@ -169,7 +169,7 @@ TEST_CASE("reroll: the gradient of such a loop is few kernels, whatever the numb
   }
 }
 
-TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
+TEST_CASE("reroll: unrolled sums keep their order", "[reroll]") {
   for (const std::int64_t n : {16, 256, 257, 700}) {
     equal(
         [n](Recorder& r) {
@@ -200,7 +200,7 @@ TEST_CASE("reroll: sums written one by one keep their sequence", "[reroll]") {
   });
 }
 
-TEST_CASE("reroll: what only resembles a loop stays as it is", "[reroll]") {
+TEST_CASE("reroll: code that only resembles a loop is unchanged", "[reroll]") {
   const auto stacked = [](const std::function<Value(Recorder&, Value, std::int64_t)>& one) {
     return [one](Recorder& r) {
       const Value x = input(r, "x", {100, 8});
@@ -224,7 +224,7 @@ TEST_CASE("reroll: what only resembles a loop stays as it is", "[reroll]") {
   });
 }
 
-TEST_CASE("reroll: arrays of a list are found through a table, whatever their number", "[reroll]") {
+TEST_CASE("reroll: an array list of any length is read through a pointer table", "[reroll]") {
   const auto attention_of_list = [](std::size_t n, bool gradient) {
     return [=](Recorder& r) {
       std::vector<Value> ys, all;
@@ -275,7 +275,7 @@ TEST_CASE("reroll: arrays of a list are found through a table, whatever their nu
       1);
 }
 
-TEST_CASE("reroll: copies that differ in literals have these in a table", "[reroll]") {
+TEST_CASE("reroll: copies that differ in literals read them from a table", "[reroll]") {
   for (const DType dtype : {f32, f64, f16, i64, i8}) {
     equal(
         [dtype](Recorder& r) {
@@ -299,7 +299,7 @@ TEST_CASE("reroll: copies that differ in literals have these in a table", "[rero
       1);
 }
 
-TEST_CASE("reroll: two loops that take turns are two", "[reroll]") {
+TEST_CASE("reroll: two alternating loops stay two loops", "[reroll]") {
   equal(
       [](Recorder& r) {
         const Value x = input(r, "x", {100, 8});
@@ -311,7 +311,7 @@ TEST_CASE("reroll: two loops that take turns are two", "[reroll]") {
       2);
 }
 
-TEST_CASE("reroll: loops in loops are one kernel", "[reroll]") {
+TEST_CASE("reroll: nested loops are one kernel", "[reroll]") {
   const auto columns = [](std::int64_t matrices, std::int64_t columns) {  // stack([w @ x[m, :, c] for m for c])
     return [=](Recorder& r) {
       const Value x = input(r, "x", {matrices, 6, columns}), w = input(r, "w", {4, 6});
@@ -337,7 +337,7 @@ TEST_CASE("reroll: loops in loops are one kernel", "[reroll]") {
       1);
 }
 
-TEST_CASE("reroll: a loop beside other boxes becomes one box", "[reroll]") {
+TEST_CASE("reroll: a loop next to other boxes becomes one box", "[reroll]") {
   equal(
       [](Recorder& r) {
         const Value x = input(r, "x", {40, 8}), y = input(r, "y", {3, 8});
@@ -530,7 +530,7 @@ TEST_CASE("reroll: a loss of many arrays and its gradient, in every mode", "[rer
   for (const std::size_t n : {16, 64, 256}) CHECK(run_mode(Mode::generic, n).second == 4);
 }
 
-TEST_CASE("reroll: lists of targets, the arguments' own memory among them", "[reroll]") {
+TEST_CASE("reroll: lists of destinations, also in the arguments' memory", "[reroll]") {
   if (!has_codegen()) return;
   const auto step = compile([](std::vector<Tensor> ps, const std::vector<Tensor>& gs) {
     for (std::size_t t = 0; t < ps.size(); ++t) ps[t] = ps[t] - 0.5f * gs[t] / onepass::sqrt(onepass::abs(ps[t]) + 1.0f);

@@ -17,7 +17,7 @@ using Catch::Matchers::Contains;
 using op::Array;
 using op::f16, op::f32, op::f64, op::i32, op::i64;
 
-TEST_CASE("scans: the order of a sum, written out", "[scan]") {
+TEST_CASE("scans: the order of a sum in full", "[scan]") {
   constexpr std::int64_t n = 9001;
   const Array x = random_array({n});
   const std::vector<float> v = x.to_vector<float>();
@@ -50,7 +50,7 @@ TEST_CASE("scans: the order of a sum, written out", "[scan]") {
   CHECK(same_everywhere("cumsum(reshape(x, [-1, 1]), 0)[:, 0]", {{"x", x}}).to_vector<float>() == along);
 }
 
-TEST_CASE("scans: all four, along any axis, both ways, of every type", "[scan]") {
+TEST_CASE("scans: all four, along any axis, in both directions, for every type", "[scan]") {
   for (const char* name : {"cumsum", "cumprod", "cummax", "cummin"})
     for (const op::DType type : {f32, f64, f16, op::bf16, i32, i64, op::DType::I8, op::DType::U16, op::boolean})
       for (const char* how : {"0", "1", "-1", "1, reverse=true", "2, reverse=true"}) {
@@ -66,7 +66,7 @@ TEST_CASE("scans: all four, along any axis, both ways, of every type", "[scan]")
         std::vector<std::int64_t>{24, 24, 12, 4});
 }
 
-TEST_CASE("scans: specials, lengths about groups and blocks, nothing at all", "[scan]") {
+TEST_CASE("scans: special values, lengths around groups and blocks, empty arrays", "[scan]") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const Array x = Array::from({-0.0f, 0.0f, -1.0f, nan, 5.0f, -inf});
   const Array max = same_everywhere("y = cummax(x, 0); where(isnan(y), 7, y)", {{"x", x}});
@@ -81,7 +81,7 @@ TEST_CASE("scans: specials, lengths about groups and blocks, nothing at all", "[
   CHECK(std::signbit(same_everywhere("cumsum(x, 0)", {{"x", Array::from({-0.0f, -0.0f})}}).to_vector<float>()[1]));
 }
 
-TEST_CASE("scans: maps before and after are in the same kernel, and views", "[scan]") {
+TEST_CASE("scans: elementwise code and views before and after are in the same kernel", "[scan]") {
   const Array x = random_array({40, 300}), v = random_array({300});
   const auto one = [&](const std::string& formula) {
     INFO(formula);
@@ -106,7 +106,7 @@ TEST_CASE("scans: maps before and after are in the same kernel, and views", "[sc
     same_everywhere(formula, {{"x", x}, {"v", v}});
 }
 
-TEST_CASE("scans: long rows that threads share have the bits of one thread", "[scan]") {
+TEST_CASE("scans: long rows split between threads have the bits of one thread", "[scan]") {
   for (const char* formula : {"cumsum(x*2, 0)", "cumsum(x, 0, reverse=true) + x", "cummax(x, 0)*cumsum(x, 0)", "cumsum(cumsum(x, 0)*x, 0)"})
     for (const std::int64_t n : {100'000, 1'000'003}) same_everywhere(formula, {{"x", random_array({n})}});
   same_everywhere("cumsum(x, 1)", {{"x", random_array({3, 200'001})}});
@@ -156,7 +156,7 @@ TEST_CASE("scans: bad input", "[scan]") {
   CHECK_THAT(error_of("cumsum(x, [0])", {{"x", x}}), Contains("cumsum: `axis` must be a value"));
 }
 
-TEST_CASE("scans: along an axis that is merged from two", "[scan]") {
+TEST_CASE("scans: along an axis merged from two", "[scan]") {
   for (const std::int64_t n : {1, 15, 16, 33, 300, 5000}) {
     const NamedArrays all = {{"x", random_array({n})}, {"y", random_array({n}, f32, 2)}};
     for (const char* formula :

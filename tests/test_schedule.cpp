@@ -27,7 +27,7 @@ constexpr const char* kSoftmax = "u = exp(x - max(x, axis=-1, keepdims=true)); p
 
 }  // namespace
 
-TEST_CASE("schedule: a kernel has a handful of classes, whatever the lengths", "[schedule]") {
+TEST_CASE("schedule: a kernel has few variants for all lengths", "[schedule]") {
   std::set<std::string> map, softmax, columns;
   for (std::int64_t n = 2; n < 40'000'000; n = n * 3 / 2 + 1) {
     map.insert(scheduled("x*2 + y", {{"x", {n}}, {"y", {n}}}).schedule.key());
@@ -39,7 +39,7 @@ TEST_CASE("schedule: a kernel has a handful of classes, whatever the lengths", "
   CHECK(columns.size() == 2);  // one block or several
 }
 
-TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level cache, aligned targets and rows", "[schedule]") {
+TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level cache, and aligned destinations and rows", "[schedule]") {
   Target target = Target::generic_cpu();
   const auto nontemporal = [&](std::int64_t n, std::int64_t m, ScheduleOptions options = {}) {
     return !scheduled("x*2 + y", {{"x", {n, m}}, {"y", {n, 1}}}, target, options).schedule.streamed.empty();
@@ -55,7 +55,7 @@ TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level 
   CHECK(nontemporal(10000, 160, {.in_place = {false, false, false}}));
 }
 
-TEST_CASE("schedule: another vector width is another width, and nothing else", "[schedule]") {
+TEST_CASE("schedule: another vector width changes only the width", "[schedule]") {
   for (const int bytes : {16, 32, 64}) {
     const Scheduled s = scheduled("x*2 + y", {{"x", {1000}}, {"y", {1000}}}, Target::generic_cpu().with_vector_bytes(bytes));
     CHECK(s.schedule.vector_bytes == bytes);
@@ -65,7 +65,7 @@ TEST_CASE("schedule: another vector width is another width, and nothing else", "
   }
 }
 
-TEST_CASE("schedule: what waits for its own results works on more registers at once, as many as the target has", "[schedule]") {
+TEST_CASE("schedule: dependency chains use more registers at once, as many as the target has", "[schedule]") {
   const Target narrow = Target::generic_cpu(), wide = narrow.with_vector_bytes(64);
   const auto registers = [](const char* formula, const Target& target, DType dtype = DType::F32) {
     const ir::Graph graph = optimised(formula, {{"x", {1000}}}, dtype);
@@ -85,7 +85,7 @@ TEST_CASE("schedule: what waits for its own results works on more registers at o
   CHECK(registers("exp(x)", wide, DType::F64) == 2);
 }
 
-TEST_CASE("schedule: a body of more instructions than are quickly fetched runs in parts", "[schedule]") {
+TEST_CASE("schedule: a body with too many instructions runs in fissioned loops", "[schedule]") {
   const Target wide = Target::generic_cpu().with_vector_bytes(64);
   std::string chain = "x";  // steps that do not repeat
   const auto step = [&](std::uint32_t i) { chain = "(" + chain + (i * 2654435761u >> 30 < 2 ? "*1.1 + y)" : " - y*1.1)"); };
@@ -112,7 +112,7 @@ TEST_CASE("schedule: a body of more instructions than are quickly fetched runs i
   CHECK(side_by_side(6, 6).parts.empty());
 }
 
-TEST_CASE("schedule: iterations that a program has written out are a loop", "[schedule]") {
+TEST_CASE("schedule: unrolled iterations become a rerolled loop", "[schedule]") {
   const Target wide = Target::generic_cpu().with_vector_bytes(64);
   // `each` is one step: ? is the last step's value, # its number
   const auto repeated = [&](int steps, std::string_view each, const char* result = "") {
@@ -151,7 +151,7 @@ TEST_CASE("schedule: iterations that a program has written out are a loop", "[sc
   CHECK(scheduled((pair + "out = v201").c_str(), {{"x", {1000}}}, wide).schedule.rolled.count >= 4);
 }
 
-TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep over rows that fit no cache", "[schedule]") {
+TEST_CASE("schedule: bytes count distinct elements, and again for each sweep over rows that fit no cache", "[schedule]") {
   const auto bytes = [](const char* formula, std::vector<std::pair<std::string, Shape>> inputs) {
     const ScheduleNumbers n = scheduled(formula, inputs).numbers;
     return std::pair(n.bytes_read, n.bytes_written);
@@ -166,7 +166,7 @@ TEST_CASE("schedule: bytes are those of distinct elements, again for a sweep ove
   CHECK(bytes("x - sum(x, axis=0, keepdims=true)", {{"x", {5000, 1000}}}) == Bytes(2 * 20'000'000, 20'000'000));
 }
 
-TEST_CASE("schedule: composites over rows move what they must, and at most two more reads where a row fits no cache", "[schedule]") {
+TEST_CASE("schedule: composites over rows move the necessary bytes, plus at most two reads if a row fits no cache", "[schedule]") {
   struct Row {
     const char* formula;
     bool affine, labels;
@@ -196,7 +196,7 @@ TEST_CASE("schedule: composites over rows move what they must, and at most two m
   }
 }
 
-TEST_CASE("schedule: threads share the places of what is added where data say, where nothing beside them is wide enough", "[schedule]") {
+TEST_CASE("schedule: a scatter is partitioned by destination if its other axes are too narrow for the threads", "[schedule]") {
   const auto adds = [](std::int64_t updates, std::int64_t places, std::int64_t width, int threads) {
     const ir::Graph graph =
         optimised("index_add(x, cast(i, i64), u, 0)", {{"x", {places, width}}, {"i", {updates}}, {"u", {updates, width}}});

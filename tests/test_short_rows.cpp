@@ -38,7 +38,7 @@ void check(const ir::Graph& graph, const RunOptions& options) {
 
 }  // namespace
 
-TEST_CASE("short rows: the reference's bits for every length, type, width and share", "[short_rows]") {
+TEST_CASE("short rows: the reference's bits for every length, type, vector width and thread count", "[short_rows]") {
   for (const DType type : {f32, f64, f16, i32, u8, i64})
     for (const std::int64_t length : {2, 3, 5, 7, 16, 31, 33, 63, 64}) {
       const std::int64_t rows = 4096 / length + 37;
@@ -59,7 +59,7 @@ TEST_CASE("short rows: the reference's bits for every length, type, width and sh
     }
 }
 
-TEST_CASE("short rows: indices, guards and functions of what repeats", "[short_rows]") {
+TEST_CASE("short rows: indices, predicates and functions of repeated operands", "[short_rows]") {
   for (const char* const formula :
        {"exp(x)*(iota([5], 0, f32) + 1) + exp(w)", "x*cast(iota([1000, 5], 0), f32) + w", "x + pad(w[1:3], 1, 2)", "x*where(w > 0.5, w, c)",
         "x*lgamma(w - 0.5) + remainder(c, 3)", "x*w > c", "w*ones([1000, 5])"}) {
@@ -73,7 +73,7 @@ TEST_CASE("short rows: indices, guards and functions of what repeats", "[short_r
   }
 }
 
-TEST_CASE("short rows: where they are, and one kernel for all their lengths", "[short_rows]") {
+TEST_CASE("short rows: selection of short rows, and one kernel for all lengths", "[short_rows]") {
   const auto short_rows = [](const char* formula, std::vector<std::pair<std::string, Shape>> inputs) {
     const std::vector<Planned> plans = plans_of(optimised(formula, inputs));
     return plans.size() == 1 && plans[0].nest.short_rows;
@@ -94,7 +94,7 @@ TEST_CASE("short rows: where they are, and one kernel for all their lengths", "[
 }
 
 // Whole registers are loaded from operands with one element for each row, even for the last rows. No load may read past the array's end.
-TEST_CASE("short rows: nothing behind an array is read", "[short_rows]") {
+TEST_CASE("short rows: nothing past an array's end is read", "[short_rows]") {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (const DType type : {f32, f64, f16, u8})
     for (const std::int64_t length : {2, 3, 7, 64}) {
@@ -145,7 +145,7 @@ std::vector<DType> types_of(std::int64_t places) {
 }
 }  // namespace
 
-TEST_CASE("short rows: places of a row that go to planes of their own are read side by side in one iteration", "[short_rows]") {
+TEST_CASE("short rows: columns stored to separate planes are interleaved in one iteration", "[short_rows]") {
   for (const std::int64_t places : {2, 3, 4, 7, 8, 9}) {
     INFO(places << " places");
     const ir::Graph graph = optimised("transpose(q, [2, 0, 1])*s", {{"q", {70, 90, places}}, {"s", {}}});
@@ -161,7 +161,7 @@ TEST_CASE("short rows: places of a row that go to planes of their own are read s
   }
 }
 
-TEST_CASE("short rows: places of a row that lie in planes of their own are side by side in one iteration", "[short_rows]") {
+TEST_CASE("short rows: columns read from separate planes are interleaved in one iteration", "[short_rows]") {
   for (const std::int64_t places : {2, 3, 4, 5, 7, 8, 9}) {
     INFO(places << " places");
     const ir::Graph graph = optimised("transpose(q, [1, 2, 0])*s", {{"q", {places, 70, 90}}, {"s", {places}}});

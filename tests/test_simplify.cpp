@@ -116,7 +116,7 @@ bool same_graph(const Graph& a, const Graph& b) {
 
 }  // namespace
 
-TEST_CASE("simplify: what is neutral goes, what is only nearly neutral stays", "[simplify]") {
+TEST_CASE("simplify: neutral operations are removed, nearly neutral ones stay", "[simplify]") {
   const DType dtype = GENERATE(DType::F32, DType::F64, DType::F16, DType::BF16);
   Make m(dtype);
   const Expr x = m.x;
@@ -137,7 +137,7 @@ TEST_CASE("simplify: what is neutral goes, what is only nearly neutral stays", "
   CHECK(m.simplified(x / x) == "div(x, x)");
 }
 
-TEST_CASE("simplify: the greater of x and -x is its magnitude, of floats", "[simplify]") {
+TEST_CASE("simplify: the maximum of floats x and -x is abs(x)", "[simplify]") {
   const DType dtype = GENERATE(DType::F32, DType::F64);
   Make m(dtype);
   const Expr x = m.x;
@@ -170,7 +170,7 @@ TEST_CASE("simplify: integers have one zero", "[simplify]") {
   CHECK(m.simplified(x | x) == "x");
 }
 
-TEST_CASE("simplify: an operator that undoes or repeats itself", "[simplify]") {
+TEST_CASE("simplify: operators that undo or repeat themselves", "[simplify]") {
   Make m;
   const Expr x = m.x, y = m.y, flag = m.flag;
   CHECK(m.simplified(-(-x)) == "x");
@@ -190,7 +190,7 @@ TEST_CASE("simplify: an operator that undoes or repeats itself", "[simplify]") {
   CHECK(m.simplified(minimum(x, -x)) == "minimum(x, neg(x))");
 }
 
-TEST_CASE("simplify: choices that are decided", "[simplify]") {
+TEST_CASE("simplify: selections with a known condition", "[simplify]") {
   Make m;
   const Expr x = m.x, y = m.y, flag = m.flag;
   CHECK(m.simplified(where(flag, x, x)) == "x");
@@ -215,7 +215,7 @@ TEST_CASE("simplify: mul0 with a constant", "[simplify]") {
   CHECK(m.simplified(mul0(x, 0.0)) == "mul0(x, 0)");  // x infinite or NaN
 }
 
-TEST_CASE("simplify: a share of nothing", "[simplify]") {
+TEST_CASE("simplify: a share of a zero cotangent", "[simplify]") {
   Make m;
   const auto share = [&](double g) { return m.simplified(apply(Op::Share, {constant_like(m.x, g), m.x, m.y})); };
   CHECK(share(0.0) == "0");
@@ -314,7 +314,7 @@ TEST_CASE("simplify: views of views", "[simplify]") {
   }
 }
 
-TEST_CASE("simplify: a view of a constant or a slot is one of the view's shape", "[simplify]") {
+TEST_CASE("simplify: a view of a constant or slot is a constant or slot of the view's shape", "[simplify]") {
   Make m(DType::F32, {3, 4});
   const Expr constant = constant_like(m.x, 2.5);
   const Expr slot{m.graph, m.graph.add_slot(DType::F32, bits_of(DType::F32, 1.0), m.x.shape())};
@@ -341,7 +341,7 @@ TEST_CASE("simplify: stop_gradient stays, since a derivative may still be taken"
   CHECK(m.simplified(apply(Op::StopGradient, {m.x})) == "stop_gradient(x)");
 }
 
-TEST_CASE("simplify: no rule looks at a slot's value", "[simplify]") {
+TEST_CASE("simplify: no rule reads a slot's value", "[simplify]") {
   for (const double value : {0.0, -0.0, 1.0, kNan}) {
     Make m;
     const Expr x = m.x;
@@ -369,7 +369,7 @@ TEST_CASE("simplify: a reduction over axes of extent 1 is a reshape", "[simplify
   CHECK(over_nothing.simplified(over_nothing.view(op, over_nothing.x, {3}, {1})) == name + "[1](x)");
 }
 
-TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps its order", "[simplify]") {
+TEST_CASE("simplify: equal rows are reduced once if the sum keeps its order", "[simplify]") {
   Make m(DType::F32, {1, 5});
   const Expr x = m.view(Op::Broadcast, m.x, {4, 5}), y = m.view(Op::Broadcast, m.y, {4, 5});
   CHECK(m.simplified(m.view(Op::ReduceSum, x * exp(y), {4}, {1})) == "broadcast[4](reduce_sum[1](mul(x, exp(y))))");
@@ -391,7 +391,7 @@ TEST_CASE("simplify: rows that are all one are reduced once, where a sum keeps i
   CHECK(p.simplified(product) == "broadcast[4,6](contract_rows[2](x, 3))");
 }
 
-TEST_CASE("simplify: the first of equal rows have the bits that all rows had", "[simplify]") {
+TEST_CASE("simplify: the first of equal rows keeps its bits", "[simplify]") {
   // reduced axes before, between and after broadcast ones; runs padded to 8 and to 64
   const struct {
     std::vector<std::int64_t> shape, axes;
@@ -428,7 +428,7 @@ TEST_CASE("simplify: the first of equal rows have the bits that all rows had", "
     }
 }
 
-TEST_CASE("simplify: operators on constants are computed as the reference does", "[simplify]") {
+TEST_CASE("simplify: operators on constants are evaluated like the reference", "[simplify]") {
   Make m;
   auto folded = [&](Expr e) { return m.simplified(e); };
   CHECK(folded(m.of(1.5) + 2.0) == "3.5");
@@ -474,7 +474,7 @@ TEST_CASE("simplify: operators on constants are computed as the reference does",
   CHECK(integers.simplified(-integers.of(-128)) == "-128");
 }
 
-TEST_CASE("simplify: twice is once", "[simplify]") {
+TEST_CASE("simplify: simplify is idempotent", "[simplify]") {
   Make m(DType::F32, {3, 4});
   const Expr x = m.x, y = m.y, flag = m.flag;
   const Expr slot{m.graph, m.graph.add_slot(DType::F32, 0, m.x.shape())};
@@ -496,7 +496,7 @@ TEST_CASE("simplify: twice is once", "[simplify]") {
   CHECK(once[once.outputs[0]].dtype == DType::F64);
 }
 
-TEST_CASE("simplify: random graphs keep their results, and twice is once", "[simplify]") {
+TEST_CASE("simplify: random graphs keep their results, and simplify is idempotent", "[simplify]") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);
     auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -544,7 +544,7 @@ TEST_CASE("simplify: random graphs keep their results, and twice is once", "[sim
   }
 }
 
-TEST_CASE("simplify: nodes keep the line that recorded them", "[simplify]") {
+TEST_CASE("simplify: nodes keep the source line that recorded them", "[simplify]") {
   Make m;
   m.graph.sources.push_back("a.fuse:7");
   m.graph.current_source = 1;

@@ -78,7 +78,7 @@ const std::vector<std::vector<std::int64_t>> kRows = {{16, 1024}, {7, 37}, {33, 
 
 }  // namespace
 
-TEST_CASE("slice: a softmax written out is one kernel with equal bits everywhere", "[slice]") {
+TEST_CASE("slice: a softmax of basic operators is one kernel with equal bits everywhere", "[slice]") {
   for (const auto& shape : kRows)
     equal_everywhere("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {random_array<float>(shape, 1)},
                      1);
@@ -98,7 +98,7 @@ TEST_CASE("slice: a softmax with its gradient is one kernel with equal bits ever
   }
 }
 
-TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[slice]") {
+TEST_CASE("slice: threads split long rows, with equal bits", "[slice]") {
   const char* const everything = "s = sum(x*x); p = prod(x*0.001 + 1); m = max(x); n = min(x)";
   for (const std::vector<std::int64_t>& s : {std::vector<std::int64_t>{200'001}, {1, 262'144}, {3, 70'001}, {450, 450}})
     equal_everywhere(everything, {random_array<float>(s, 1)}, 1);
@@ -128,7 +128,7 @@ TEST_CASE("slice: threads share the elements of long rows, with equal bits", "[s
   equal_everywhere("v = x[1:, 3:]; sum(exp(v)*w)", {random_array<double>({301, 803}, 1), random_array<double>({800}, 2)}, 1);
 }
 
-TEST_CASE("slice: sums that run abreast, since their rows read the same, have equal bits", "[slice]") {
+TEST_CASE("slice: unroll-and-jam sums of rows with common operands have equal bits", "[slice]") {
   const std::int64_t n = 39, m = 300, k = 70;  // 39: the remaining rows run one by one
   const Array x = random_array<float>({n, m, k}, 1), row = random_array<float>({m, k}, 2);
   for (const char* const sum : {"sum(x*r, axis=1)", "max(x*r, axis=1)", "prod(x*r*0.01 + 1, axis=1) * 2", "sum(x*r, axis=[1, 2])",
@@ -162,7 +162,7 @@ TEST_CASE("slice: dx, dg and db of layer_norm are one kernel with equal bits eve
                    {random_array<float>({270, 5, 38}, 1), random_array<float>({37}, 2)}, 1);
 }
 
-TEST_CASE("slice: the largest and the smallest know NaN and the signs of zeros, wherever they stand", "[slice]") {
+TEST_CASE("slice: maximum and minimum respect NaN and signs of zeros at every position", "[slice]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{3, 131}, {131, 3}, {24, 64}}) {
     for (const auto& [all, one] : {std::pair{-0.0f, -0.0f},
@@ -199,7 +199,7 @@ TEST_CASE("slice: the largest and the smallest know NaN and the signs of zeros, 
   }
 }
 
-TEST_CASE("slice: a softmax's gradient is the one that is known", "[slice]") {
+TEST_CASE("slice: a softmax's gradient equals the known formula", "[slice]") {
   const Array x = random_array<double>({4, 50}, 1), d = random_array<double>({4, 50}, 2);
   const FormulaProgram parsed =
       parse_formula("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true); dx = vjp(p, [x], d)");
@@ -290,7 +290,7 @@ TEST_CASE("slice: a scalar argument's value changes no code", "[slice]") {
   }
 }
 
-TEST_CASE("slice: errors name the operator, the operands, the mismatch and what to do", "[slice]") {
+TEST_CASE("slice: errors name the operator, the operands, the mismatch and the fix", "[slice]") {
   struct Row {
     const char* formula;
     std::vector<std::vector<std::int64_t>> shapes;

@@ -107,7 +107,7 @@ TEST_CASE("small calls: the counters count", "[small_calls]") {
 #endif
 }
 
-TEST_CASE("small calls: a warm call into existing arrays and a bound call do nothing but run", "[small_calls]") {
+TEST_CASE("small calls: warm calls into existing arrays and bound calls do nothing except run kernels", "[small_calls]") {
   if (!test::has_codegen()) return;
   Options options;
   options.check_recording = false;  // debug builds record at each call by default
@@ -141,7 +141,7 @@ TEST_CASE("small calls: a warm call into existing arrays and a bound call do not
   check_nothing([&] { bound_turned(); });
 }
 
-TEST_CASE("small calls: what is computed from numbers takes no memory either", "[small_calls]") {
+TEST_CASE("small calls: values computed from numbers allocate no memory either", "[small_calls]") {
   if (!test::has_codegen()) return;
   Options options;
   options.check_recording = false;
@@ -168,7 +168,7 @@ TEST_CASE("small calls: what is computed from numbers takes no memory either", "
   CHECK(f.stats().recordings == 2);  // `a` as an integer, and as a float
 }
 
-TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]") {
+TEST_CASE("small calls: a bound call equals the ordinary call", "[small_calls]") {
   auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; });
   Array x = Array::full({16}, 2.0, f32), w = Array::full({16}, 3.0, f32), y = Array::zeros({16}, f32);
   auto make = [&] {
@@ -210,7 +210,7 @@ TEST_CASE("small calls: a bound call is the ordinary call, kept", "[small_calls]
   CHECK(turned.stats().bytes_allocated >= 16);
 }
 
-TEST_CASE("small calls: threads with bound calls of their own", "[small_calls]") {
+TEST_CASE("small calls: threads with separate bound calls", "[small_calls]") {
   auto affine = compile([](Tensor x, Tensor w) { return x * w; });
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;

@@ -102,7 +102,7 @@ void first_calls(op::Mode mode) {
 }  // namespace
 
 // Hidden: the tests below start it.
-TEST_CASE("what a fresh process does", "[.small]") {
+TEST_CASE("first calls in a fresh process", "[.small]") {
   const char* const what = std::getenv("ONEPASS_SMALL_STACK");
   REQUIRE(what);
   const op::Mode mode = std::string(what) == "reference"     ? op::Mode::reference
@@ -132,7 +132,7 @@ TEST_CASE("the first call works on a thread with a stack of 48 KiB") {
 #endif
 }
 
-TEST_CASE("a small stack is left for a large one, and what is thrown there comes back") {
+TEST_CASE("work moves from a small stack to a large one, and exceptions are passed back") {
   std::size_t small = 0, large = 0;
   const std::string error = on_small_stack([&] {
     small = onepass::os::stack_left();

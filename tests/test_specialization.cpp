@@ -36,7 +36,7 @@ const auto kNormalise = [](Tensor x) {
 
 }  // namespace
 
-TEST_CASE("specialization: a hot shape gets kernels of its own, and no bit changes") {
+TEST_CASE("specialization: a hot shape gets specialized kernels, and no bit changes") {
   if (!op::test::has_codegen()) return;
   const Array x = ramp({37, 3}, 0.37), w = ramp({3}, 0.11), b = ramp({37, 1}, 0.7);
   const auto affine = op::compile(kAffine, with({.after_calls = 3}));
@@ -56,7 +56,7 @@ TEST_CASE("specialization: a hot shape gets kernels of its own, and no bit chang
   CHECK(affine.stats().compiles == 1);
 }
 
-TEST_CASE("specialization: without a background, and by bound calls") {
+TEST_CASE("specialization: without background compiles, and by bound calls") {
   if (!op::test::has_codegen()) return;
   const Array x = ramp({5, 100}, 0.37);
   const auto normalise = op::compile(kNormalise, with({.after_calls = 2, .in_background = false}));
@@ -74,7 +74,7 @@ TEST_CASE("specialization: without a background, and by bound calls") {
   }
 }
 
-TEST_CASE("specialization: at most `depth` shapes a function, said once") {
+TEST_CASE("specialization: at most `depth` shapes for each function, logged once") {
   if (!op::test::has_codegen()) return;
   int said = 0;
   op::set_log([&](op::LogLevel, std::string_view text) { said += text.find("Specialization::depth") != text.npos; });
@@ -100,7 +100,7 @@ TEST_CASE("specialization: depth 0 and the other modes have generic kernels only
   }
 }
 
-TEST_CASE("specialization: a thousand shapes, literals and numbers compile one generic kernel and `depth` specialised ones") {
+TEST_CASE("specialization: a thousand shapes, literals and numbers compile one generic kernel and `depth` specialized ones") {
   if (!op::test::has_codegen()) return;
   const auto f =
       op::compile([](Tensor x, Tensor a) { return x * a + 0.25f; }, with({.depth = 20, .after_calls = 2, .in_background = false}));
@@ -115,7 +115,7 @@ TEST_CASE("specialization: a thousand shapes, literals and numbers compile one g
   CHECK(f.stats().specialized == 20);
 }
 
-TEST_CASE("specialization: mode specialized compiles for the shape at once, also where there is nothing to compute") {
+TEST_CASE("specialization: mode specialized compiles for the shape at once, even for empty arrays") {
   if (!op::test::has_codegen()) return;
   const auto f = op::compile(kNormalise, with({}, Mode::specialized));
   const auto reference = op::compile(kNormalise, with({}, Mode::reference));
@@ -133,7 +133,7 @@ TEST_CASE("specialization: mode specialized compiles for the shape at once, also
   CHECK(same_bits(total(Array::zeros({4, 0}, op::f32)), Array::zeros({4}, op::f32)));
 }
 
-TEST_CASE("specialization: the pieces of one group have kernels of their own, or all of them the generic ones") {
+TEST_CASE("specialization: the subdomains of a fusion group are all specialized, or all generic") {
   if (!op::test::has_codegen()) return;
   const auto join = [](Tensor x, Tensor y) { return op::concat({exp(x) * 2, y + 1, x - y}, 0); };
   const Array x = ramp({9000}, 0.3), y = ramp({9000}, 0.7);
@@ -152,7 +152,7 @@ TEST_CASE("specialization: the pieces of one group have kernels of their own, or
   for (int call = 0; call < 30; ++call) CHECK(same_bits(g(x), all));
 }
 
-TEST_CASE("specialization: a kernel that is slower in the trial of its own calls is dropped") {
+TEST_CASE("specialization: a specialized kernel that is slower in its trial is dropped") {
   using State = op::runtime::Specialised::State;
   const auto decide = [](std::int64_t generic, std::int64_t special) {
     op::runtime::Specialised s;

@@ -72,7 +72,7 @@ TEST_CASE("state loops: a recurrence has the bits of the plain loop, in every mo
   }
 }
 
-TEST_CASE("state loops: several states, indices, and elements from the last one on", "[loops]") {
+TEST_CASE("state loops: several states, indices, and reverse order", "[loops]") {
   const Array x = random_array({7, 3}, op::f64), y = random_array({7}, op::f64, 2);
   const std::vector<double> xs = x.to_vector<double>(), ys = y.to_vector<double>();
   for (const bool reverse : {false, true})
@@ -121,7 +121,7 @@ TEST_CASE("state loops: several states, indices, and elements from the last one 
   CHECK(square.to_vector<float>()[0] == 677);
 }
 
-TEST_CASE("state loops: no step leaves the state", "[loops]") {
+TEST_CASE("state loops: zero steps leave the state unchanged", "[loops]") {
   const Array x = random_array({4}, op::f32), none = Array::zeros({0, 4}, op::f32);
   auto f = op::compile([](Tensor x, Tensor none) {
     const auto step = [](Tensor s) { return s + 1; };
@@ -132,7 +132,7 @@ TEST_CASE("state loops: no step leaves the state", "[loops]") {
   for (const Array& got : {a, b, c}) CHECK(bytes_of(got) == bytes_of(x));
 }
 
-TEST_CASE("state loops: each element goes on by its own condition", "[loops]") {
+TEST_CASE("state loops: each element continues by its own condition", "[loops]") {
   constexpr int kMost = 40;
   const Array re = random_array({5, 6}, op::f64), im = random_array({5, 6}, op::f64, 2);
   const std::vector<double> a = re.to_vector<double>(), b = im.to_vector<double>();
@@ -167,7 +167,7 @@ TEST_CASE("state loops: each element goes on by its own condition", "[loops]") {
   }
 }
 
-TEST_CASE("state loops: a condition for all elements, and an element that stays as it is once it has ended", "[loops]") {
+TEST_CASE("state loops: a condition on all elements, and an element that keeps its state after its end", "[loops]") {
   const Array x = Array::from(std::vector<double>{0.5, 9, 3}, {3});
   auto f = op::compile([](Tensor x) {
     const Tensor together = op::while_loop([](Tensor s) { return sum(s) < 100; }, [](Tensor s) { return s * 2; }, x, 50);
@@ -180,7 +180,7 @@ TEST_CASE("state loops: a condition for all elements, and an element that stays 
   CHECK(apart.to_vector<double>() == std::vector<double>{6.5, 9, 9});
 }
 
-TEST_CASE("state loops: a number becomes what a step makes of it", "[loops]") {
+TEST_CASE("state loops: a number takes the type of the step's result", "[loops]") {
   auto f = op::compile([](Tensor x, Tensor k) {
     const Tensor total = op::fold([](Tensor s, Tensor x) { return s + x; }, 0.1, x);
     const auto [count, mean] = op::fold(
@@ -234,7 +234,7 @@ auto rnn(bool by_hand, bool again) {
 
 }  // namespace
 
-TEST_CASE("state loops: gradients have the bits of those of the loop that is written out", "[loops]") {
+TEST_CASE("state loops: gradients have the bits of the unrolled loop's gradients", "[loops]") {
   const Array x = random_array({6, 4}, op::f64), u = random_array({4, 4}, op::f64, 2), h = random_array({4}, op::f64, 3);
   for (const op::Mode mode : kModes) {
     INFO("mode " << static_cast<int>(mode));
@@ -272,7 +272,7 @@ TEST_CASE("state loops: gradients agree with differences, in reverse and in forw
   for (std::size_t i = 1; i < d.size(); ++i) CHECK(d[i] == Approx(0.5 / std::sqrt(a.to_vector<double>()[i])).epsilon(1e-2));
 }
 
-TEST_CASE("state loops: an element that has ended gives no NaN to the gradient", "[loops]") {
+TEST_CASE("state loops: a finished element gives no NaN to the gradient", "[loops]") {
   auto f = op::compile([](Tensor x) {
     const Tensor y = op::while_loop([](Tensor s) { return s > 0; }, [](Tensor s) { return s - sqrt(s); }, x, 3);
     return std::pair{y, grad(sum(y), x)};
@@ -284,7 +284,7 @@ TEST_CASE("state loops: an element that has ended gives no NaN to the gradient",
   CHECK(std::isfinite(dx.to_vector<double>()[2]));
 }
 
-TEST_CASE("state loops: nest, and are mapped over elements", "[loops]") {
+TEST_CASE("state loops: loops nest and are mapped over elements", "[loops]") {
   const Array x = random_array({3, 5}, op::f64);
   auto f = op::compile([](Tensor x) {
     const auto row = [](Tensor x) { return op::fold([](Tensor s, Tensor x) { return s * 0.5 + x; }, 0.0, x); };
@@ -302,7 +302,7 @@ TEST_CASE("state loops: nest, and are mapped over elements", "[loops]") {
   CHECK(product.to_vector<double>()[0] == expected);
 }
 
-TEST_CASE("state loops: every mistake has its sentence", "[loops]") {
+TEST_CASE("state loops: every mistake throws the expected error", "[loops]") {
   const Array x = random_array({4}), y = random_array({5});
   const auto plus = [](Tensor s, Tensor x) { return s + x; };
   const auto both = [](Tensor s, Tensor x) { return std::pair{s + x, s}; };

@@ -63,7 +63,7 @@ op::compiler::Value at(op::compiler::Recorder& r, op::compiler::Value x, std::in
 
 }  // namespace
 
-TEST_CASE("steps: a likelihood and its gradient are few kernels", "[steps]") {
+TEST_CASE("steps: a likelihood and its gradient have few kernels", "[steps]") {
   const auto garch = [](Tensor r, Tensor p) {
     const auto [last, terms] = op::scan(
         [&](Tensor h, Tensor x) {
@@ -78,7 +78,7 @@ TEST_CASE("steps: a likelihood and its gradient are few kernels", "[steps]") {
   CHECK(check(garch, random_array({1100}, op::f64), Array::from(std::vector<double>{0.1, 0.2, 0.7}, {3})) < 30);
 }
 
-TEST_CASE("steps: states of many elements, of several types, with literals, read two steps back, from the last element on", "[steps]") {
+TEST_CASE("steps: states with many elements, several types, literals, reads of earlier steps, and reverse order", "[steps]") {
   for (const std::int64_t elements : {1, 5, 70}) {
     const Array x = random_array({600, elements}, op::f32), start = random_array({elements}, op::f32, 2),
                 w = random_array({600}, op::f32, 3);
@@ -98,7 +98,7 @@ TEST_CASE("steps: states of many elements, of several types, with literals, read
   }
 }
 
-TEST_CASE("steps: a loop of the host, and one whose elements end by themselves", "[steps]") {
+TEST_CASE("steps: a loop of the host language, and one whose elements end separately", "[steps]") {
   const auto by_hand = [](Tensor x) {
     Tensor a = x, b = x * 0.5;
     for (int i = 0; i < 600; ++i) {
@@ -121,7 +121,7 @@ TEST_CASE("steps: a loop of the host, and one whose elements end by themselves",
   CHECK(check(mandelbrot, random_array({7, 13}, op::f64), random_array({7, 13}, op::f64, 2)) <= 3);
 }
 
-TEST_CASE("steps: a call's own numbers, and arrays with strides", "[steps]") {
+TEST_CASE("steps: numbers of a call, and strided arrays", "[steps]") {
   op::Options options;
   auto f = op::compile(
       [](Tensor x, Tensor k) {
@@ -146,7 +146,7 @@ TEST_CASE("steps: a call's own numbers, and arrays with strides", "[steps]") {
   }
 }
 
-TEST_CASE("steps: what is no recurrence stays written out", "[steps]") {
+TEST_CASE("steps: other code stays unrolled", "[steps]") {
   op::compiler::Recorder r;
   const auto x = r.input("x", op::f64, std::array<std::int64_t, 1>{5000});
   auto sum = at(r, x, 0);
@@ -155,7 +155,7 @@ TEST_CASE("steps: what is no recurrence stays written out", "[steps]") {
   CHECK_FALSE(op::compiler::find_steps(ir::prune(op::compiler::simplify(ir::prune(r.graph)))));
 }
 
-TEST_CASE("steps: the node is what was written out, prints, parses and is checked", "[steps]") {
+TEST_CASE("steps: the node equals the unrolled code, prints, parses and is verified", "[steps]") {
   op::compiler::Recorder r;
   const auto x = r.input("x", op::f64, std::array<std::int64_t, 2>{1500, 3}), w = r.input("w", op::f64, std::array<std::int64_t, 1>{3});
   op::compiler::Value s = r.input("s", op::f64, std::array<std::int64_t, 1>{3});

@@ -83,7 +83,7 @@ const Inputs kHeads = {{"q", {3, 500, 16}}, {"k", {3, 200, 16}}, {"v", {3, 200, 
 
 }  // namespace
 
-TEST_CASE("strips: what kernels hand to each other row by row is never an array", "[strips]") {
+TEST_CASE("strips: values passed between kernels row by row are never arrays", "[strips]") {
   const Inputs matrices = {{"x", {1900, 20}}, {"w", {20, 150}}, {"v", {150, 70}}};
   const auto [formula, inputs, strips] = GENERATE_COPY(table<std::string_view, Inputs, std::string>({
       {"softmax(x @ w, 1)", matrices, "0-1"},
@@ -114,7 +114,7 @@ TEST_CASE("strips: any number of rows, any number of threads", "[strips]") {
     }
 }
 
-TEST_CASE("strips: steps cover every item of every kernel once", "[strips]") {
+TEST_CASE("strips: steps cover every task of every kernel once", "[strips]") {
   const Made m = made(kAttention, kHeads);
   REQUIRE(m.plan.launches.size() == 3);
   const compiler::Strips& strips = m.report.strips.at(0);
@@ -131,7 +131,7 @@ TEST_CASE("strips: steps cover every item of every kernel once", "[strips]") {
   }
 }
 
-TEST_CASE("strips: what is read in other rows, or by others, is an array", "[strips]") {
+TEST_CASE("strips: a value read in other rows or by other kernels is an array", "[strips]") {
   const Inputs matrices = {{"x", {1900, 20}}, {"w", {20, 150}}};
   Made columns = made("a = tanh(x @ w); b = transpose(a) @ a", matrices);  // each row of b reads all of a
   CHECK(strips_of(columns) == "");
@@ -152,7 +152,7 @@ TEST_CASE("strips: what is read in other rows, or by others, is an array", "[str
   CHECK(difference(later) == "");
 }
 
-TEST_CASE("strips: none where what lies between kernels stays in the caches anyway", "[strips]") {
+TEST_CASE("strips: no strips if the values between kernels stay in the caches", "[strips]") {
   CHECK(strips_of(made("softmax(x @ w, 1)", {{"x", {100, 20}}, {"w", {20, 50}}})) == "");
 }
 

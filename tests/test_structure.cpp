@@ -83,7 +83,7 @@ Options without_recording_again(op::Mode mode = op::Mode::adaptive) {
 
 }  // namespace
 
-TEST_CASE("structure: what is taken over of the golden functions is what the passes make", "[structure][random]") {
+TEST_CASE("structure: results taken from golden functions equal those of the passes", "[structure][random]") {
   std::mt19937_64 random(3);
   int taken = 0;
   for (const Golden& golden : kGolden) {
@@ -108,7 +108,7 @@ TEST_CASE("structure: what is taken over of the golden functions is what the pas
   CHECK(taken > 150);
 }
 
-TEST_CASE("structure: of random graphs too, with and without relaxations", "[structure][random]") {
+TEST_CASE("structure: random graphs too, with and without relaxations", "[structure][random]") {
   const int rounds = op::test::rounds(400, 20'000);
   int taken = 0;
   for (int seed = 0; seed < rounds; ++seed) {
@@ -133,7 +133,7 @@ TEST_CASE("structure: of random graphs too, with and without relaxations", "[str
   CHECK(taken > rounds / 8);
 }
 
-TEST_CASE("structure: small lengths, and lengths that are equal here and not there, are others", "[structure]") {
+TEST_CASE("structure: small lengths, and lengths that are equal in only one recording, need another analysis", "[structure]") {
   const auto recorded = [](std::int64_t n, std::int64_t m, std::int64_t k) {
     return optimised("x*w + sum(y)", {{"x", {n, m}}, {"w", {m}}, {"y", {k}}});
   };
@@ -150,7 +150,7 @@ TEST_CASE("structure: small lengths, and lengths that are equal here and not the
   CHECK(!takes(optimised("x*w + sum(y)", {{"x", {100, 200}}, {"w", {200}}, {"y", {300}}}, op::f64)));
 }
 
-TEST_CASE("structure: none where passes compute with lengths", "[structure]") {
+TEST_CASE("structure: no analysis is kept if passes compute with lengths", "[structure]") {
   const auto has = [](const char* formula, std::int64_t n = 100, op::Relax relax = {}) {
     return structure_of(analysed(optimised(formula, {{"x", {n, 3}}, {"y", {n, 50}}}), relax), relax) != nullptr;
   };
@@ -166,7 +166,7 @@ TEST_CASE("structure: none where passes compute with lengths", "[structure]") {
   CHECK(!has("sum(y*y, axis=-1)", 100, {.contract = true}));  // an fma, if no larger value is computed from it
 }
 
-TEST_CASE("structure: a hundred new shapes run the passes once, and have the bits of a fresh function") {
+TEST_CASE("structure: a hundred new shapes run the passes once, and have the bits of a new function") {
   if (!op::test::has_codegen()) return;
   std::string long_chain = "t0 = x*1.5 + b\n";
   for (int i = 0; i < 120; ++i) {
@@ -201,7 +201,7 @@ TEST_CASE("structure: a hundred new shapes run the passes once, and have the bit
   }
 }
 
-TEST_CASE("structure: columns that are all one, of which simplify leaves two, in any number") {
+TEST_CASE("structure: equal columns, of which simplify keeps two, in any number") {
   if (!op::test::has_codegen()) return;
   const auto text = "sum(broadcast_to(x[:, none], [size(x), size(b)]), axis=0) + b";
   const Formula f = op::formula(text, without_recording_again());
@@ -213,7 +213,7 @@ TEST_CASE("structure: columns that are all one, of which simplify leaves two, in
     }
 }
 
-TEST_CASE("structure: numbers, slots and layouts are each call's own") {
+TEST_CASE("structure: numbers, scalar parameters and layouts belong to each call") {
   if (!op::test::has_codegen()) return;
   const auto text = "(x - mean(x))*a + size(x)";
   const auto g = op::formula(text, without_recording_again());

@@ -47,7 +47,7 @@ TEST_CASE("threads: workers start under default floating-point control and call 
   CHECK(started == 1 + 2);  // the workers' numbers
 }
 
-TEST_CASE("threads: every item once, in the same contiguous shares each time", "[threads]") {
+TEST_CASE("threads: every task runs once, in the same contiguous ranges each time", "[threads]") {
   for (const int count : {1, 2, 3, 7, 16})
     for (const std::int64_t items : {0, 1, 2, 3, 6, 7, 100, 101}) {
       CAPTURE(count, items);
@@ -70,7 +70,7 @@ TEST_CASE("threads: every item once, in the same contiguous shares each time", "
   CHECK(threads::share_begin(10, 3, 2) == 7);
 }
 
-TEST_CASE("threads: results of workers are seen, for many short loops", "[threads]") {
+TEST_CASE("threads: results of workers are visible, for many short loops", "[threads]") {
   std::vector<int> values(64);
   for (int round = 1; round <= 5000; ++round) {
     parallel_for(64, 1 + round % 4, [&](std::int64_t begin, std::int64_t end, int) {
@@ -100,7 +100,7 @@ TEST_CASE("threads: loops run on several threads at once", "[threads]") {
   }
 }
 
-TEST_CASE("threads: a caller waits for a share in flight", "[threads]") {
+TEST_CASE("threads: a caller waits for a running range", "[threads]") {
   std::atomic<bool> begun{false};
   std::atomic<bool> done{false};
   parallel_for(2, 2, [&](std::int64_t, std::int64_t, int share) {
@@ -115,7 +115,7 @@ TEST_CASE("threads: a caller waits for a share in flight", "[threads]") {
   CHECK(done);
 }
 
-TEST_CASE("threads: nested loops run every share, here", "[threads]") {
+TEST_CASE("threads: nested loops run every range on the calling thread", "[threads]") {
   std::atomic<int> inner{0};
   std::atomic<bool> same_thread{true};
   parallel_for(4, 4, [&](std::int64_t, std::int64_t, int) {
@@ -141,7 +141,7 @@ TEST_CASE("threads: several callers at once", "[threads]") {
   CHECK(sum == 4 * 500 * 100);
 }
 
-TEST_CASE("threads: more threads than cores, and than the pool can have", "[threads]") {
+TEST_CASE("threads: more threads than cores, and more than the pool's maximum", "[threads]") {
   std::atomic<int> shares{0};
   parallel_for(10'000, 64, [&](std::int64_t, std::int64_t, int) { ++shares; });
   CHECK(shares == 64);
@@ -153,7 +153,7 @@ TEST_CASE("threads: more threads than cores, and than the pool can have", "[thre
   CHECK(shares == 1);
 }
 
-TEST_CASE("threads: idle workers use no processor time", "[threads]") {
+TEST_CASE("threads: idle workers use no CPU time", "[threads]") {
   parallel_for(8, 8, [](std::int64_t, std::int64_t, int) {});
   sleep_milliseconds(20);
   const auto used = [] {
@@ -167,7 +167,7 @@ TEST_CASE("threads: idle workers use no processor time", "[threads]") {
   CHECK(used() - before < 20);  // milliseconds
 }
 
-TEST_CASE("threads: the count comes from the scope, the process, the cores", "[threads]") {
+TEST_CASE("threads: the thread count comes from the scope, the process or the cores", "[threads]") {
   const int cores = threads::count();
   CHECK(cores >= 1);
   CHECK(cores <= onepass::os::usable_cores());
@@ -187,7 +187,7 @@ TEST_CASE("threads: the count comes from the scope, the process, the cores", "[t
   CHECK_THROWS_AS(onepass::ThreadScope(1000), onepass::ValueError);
 }
 
-TEST_CASE("threads: a host's executor runs the shares", "[threads]") {
+TEST_CASE("threads: a host's executor runs the ranges", "[threads]") {
   static std::atomic<int> calls{0};
   onepass::set_executor([](int count, onepass::Shares shares) {
     ++calls;

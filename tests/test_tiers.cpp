@@ -56,7 +56,7 @@ struct OneKernel {
 
 }  // namespace
 
-TEST_CASE("tiers: the optimised code takes over after two runs and gives the same bits", "[tiers]") {
+TEST_CASE("tiers: optimized code takes over after two runs and gives the same bits", "[tiers]") {
   const OneKernel one(R"(
     %0 = input x : f32[40, 777]
     %1 = reduce_max %0 {1} : f32[40]
@@ -98,7 +98,7 @@ TEST_CASE("tiers: the optimised code takes over after two runs and gives the sam
   CHECK(one.kernel->is_settled());
 }
 
-TEST_CASE("tiers: a kernel that is known is found, not compiled again", "[tiers]") {
+TEST_CASE("tiers: a known kernel is found, not compiled again", "[tiers]") {
   const OneKernel one("%0 = input x : f64[9]\n%1 = tanh %0 : f64[9]\n%2 = sub %1, %0 : f64[9]\nreturn y = %2");
   CHECK(one.compiled);
   const OneKernel again("%0 = input x : f64[9]\n%1 = tanh %0 : f64[9]\n%2 = sub %1, %0 : f64[9]\nreturn y = %2");
@@ -201,7 +201,7 @@ Simulation random_simulation(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whatever the estimates and the load", "[tiers]") {
+TEST_CASE("tiers: n calls take at most the time of n settled calls and three compiles, for any estimates and load", "[tiers]") {
   std::mt19937 random(20);
   int begins[3] = {}, tight = 0, yielded = 0, waited = 0;
   for (int round = 0; round < 40'000; ++round) {
@@ -231,7 +231,7 @@ TEST_CASE("tiers: n calls take at most n settled calls and three compiles, whate
   CHECK(waited > 500);
 }
 
-TEST_CASE("tiers: a compile that gets a processor is not waited for", "[tiers]") {
+TEST_CASE("tiers: calls do not wait for a compile that has a processor", "[tiers]") {
   std::mt19937 random(21);
   int yielded = 0;
   for (int round = 0; round < 10'000; ++round) {
@@ -258,7 +258,7 @@ TEST_CASE("tiers: a compile that gets a processor is not waited for", "[tiers]")
   CHECK(yielded > 1000);
 }
 
-TEST_CASE("tiers: runs leave the compile a processor where they would take all of them", "[tiers]") {
+TEST_CASE("tiers: runs leave one processor to the compile if they would use all of them", "[tiers]") {
   const auto due = [](double longer, std::int64_t spent, std::int64_t got) {
     TierAccount account(1000);
     account.before_run(longer, [] { return std::int64_t{0}; });
@@ -279,7 +279,7 @@ TEST_CASE("tiers: runs leave the compile a processor where they would take all o
   CHECK(due(alone, 890, 400) == Due::Hurry);
 }
 
-TEST_CASE("tiers: the first tier is the one that makes the first call cheapest", "[tiers]") {
+TEST_CASE("tiers: the first tier minimizes the time of the first call", "[tiers]") {
   CHECK(TierAccount::first({100, 50, 20, 3e6, 9e6}, 0) == TierChoice::Tiles);
   CHECK(TierAccount::first({1e9, 5e7, 2e7, 3e6, 9e6}, 0) == TierChoice::Optimised);
   CHECK(TierAccount::first({1e9, 6e6, 1e6, 1e6, 8e6}, 0) == TierChoice::Optimised);  // there may be more runs
@@ -289,7 +289,7 @@ TEST_CASE("tiers: the first tier is the one that makes the first call cheapest",
   CHECK(TierAccount::first({100, 50, 20, 3e6, 9e6}, 5'000'000) == TierChoice::Optimised);  // earlier processes have lost as much
 }
 
-TEST_CASE("tiers: what a call has lost makes the next one wait for the optimised code, without any thread", "[tiers]") {
+TEST_CASE("tiers: time lost by a call makes the next one wait for optimized code, without any compile thread", "[tiers]") {
   set_compile_threads(0);
   const OneKernel one("%0 = input x : f32[3, 1000]\n%1 = reduce_sum %0 {1} : f32[3]\n%2 = exp %1 : f32[3]\nreturn y = %2");
   CHECK_FALSE(one.kernel->is_settled());
@@ -303,7 +303,7 @@ TEST_CASE("tiers: what a call has lost makes the next one wait for the optimised
   set_compile_threads(1);
 }
 
-TEST_CASE("tiers: the log says what was recorded, compiled, optimised and tried, and what it took", "[tiers]") {
+TEST_CASE("tiers: the log reports recordings, compiles, optimizations and trials with their times", "[tiers]") {
   static std::string said;
   static std::mutex lock;
   said.clear();
@@ -330,7 +330,7 @@ TEST_CASE("tiers: the log says what was recorded, compiled, optimised and tried,
     CHECK(said.find(part) != said.npos);
 }
 
-TEST_CASE("tiers: a kernel of its own pays sooner where the vector loop is short", "[tiers]") {
+TEST_CASE("tiers: a specialized kernel pays off sooner if the vector loop is short", "[tiers]") {
   const OneKernel one(R"(
     %0 = input x : f32[40, 777]
     %1 = exp %0 : f32[40, 777]

@@ -109,7 +109,7 @@ std::string one_operator(ir::Op op, DType dtype, DType result, unsigned broadcas
 
 }  // namespace
 
-TEST_CASE("tiles: every operator has the reference's bits, whole operands and single ones", "[tiles]") {
+TEST_CASE("tiles: every operator has the reference's bits, with array and scalar operands", "[tiles]") {
   std::int64_t tiled = 0, graphs = 0;
   for (int k = 0; k < ir::kOpCount; ++k) {
     const auto op = static_cast<ir::Op>(k);
@@ -163,12 +163,12 @@ TEST_CASE("tiles: two operators in one loop have the reference's bits", "[tiles]
   CHECK_FALSE(compiler::tile_pair({ir::Op::Add, ir::Op::Maximum, false}, f32, 0, compiler::Target::host()));
 }
 
-TEST_CASE("tiles: a value that two operators need is not joined to one of them", "[tiles]") {
+TEST_CASE("tiles: a value that two operators need is not fused into one of them", "[tiles]") {
   CHECK(check("%0 = input x : f32[3000]\n%1 = mul %0, %0 : f32[3000]\n%2 = add %1, %0 : f32[3000]\n%3 = add %1, %2 : f32[3000]\n"
               "%4 = mul %3, %3 : f32[3000]\n%5 = sub %4, %0 : f32[3000]\nreturn y = %5, z = %3") > 0);
 }
 
-TEST_CASE("tiles: views are read and written in place, guarded and turned round", "[tiles]") {
+TEST_CASE("tiles: views are read and written in place, also padded and transposed", "[tiles]") {
   CHECK(check("%0 = input x : f32[33, 700]\n%1 = input w : f32[33, 1]\n%2 = broadcast %1 : f32[33, 700]\n%3 = mul %0, %2 : f32[33, 700]\n"
               "return y = %3") > 0);
   CHECK(check("%0 = input x : f32[150, 70]\n%1 = input y : f32[70, 150]\n%2 = permute %0 {1, 0} : f32[70, 150]\n"
@@ -219,7 +219,7 @@ TEST_CASE("tiles: reductions over several axes count missing elements", "[tiles]
         }
 }
 
-TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the reference", "[tiles]") {
+TEST_CASE("tiles: several sweeps over short and long rows have the reference's bits", "[tiles]") {
   for (const int n : {1, 7, 64, 100, 511, 700, 2050, 4096, 4100, 9000})
     for (const bool across : {false, true}) {
       const int m = n > 1000 ? 2 : 6;
@@ -246,7 +246,7 @@ TEST_CASE("tiles: several sweeps over a row, short and long, with bits of the re
 }
 
 // Precompiled loops over several rows at once: short rows of every remainder of a register, groups of rows, squares.
-TEST_CASE("tiles: short rows run together, with bits of the reference", "[tiles]") {
+TEST_CASE("tiles: short rows run together, with the reference's bits", "[tiles]") {
   std::int64_t tiled = 0;
   for (const DType dtype : {f32, f64, i32, u64, boolean}) {
     const std::string type(name_of(dtype));
@@ -276,7 +276,7 @@ TEST_CASE("tiles: short rows run together, with bits of the reference", "[tiles]
   CHECK(tiled > 100);
 }
 
-TEST_CASE("tiles: groups of rows are added in registers, with bits of the reference", "[tiles]") {
+TEST_CASE("tiles: groups of rows are added in registers, with the reference's bits", "[tiles]") {
   std::int64_t tiled = 0;
   for (const DType dtype : {f32, f64, i32, u64, boolean})
     for (const char* op : {"reduce_sum", "reduce_max", "reduce_min", "reduce_prod"}) {
@@ -297,7 +297,7 @@ TEST_CASE("tiles: groups of rows are added in registers, with bits of the refere
   CHECK(tiled > 100);
 }
 
-TEST_CASE("tiles: arrays that are read across the vector loop are read in squares, with bits of the reference", "[tiles]") {
+TEST_CASE("tiles: arrays read across the vector loop are read in squares, with the reference's bits", "[tiles]") {
   std::int64_t tiled = 0, graphs = 0;
   for (const DType dtype : {f32, f64, i64})
     for (const auto& [m, n] : {std::array{8, 3}, {31, 64}, {75, 301}}) {
@@ -316,7 +316,7 @@ TEST_CASE("tiles: arrays that are read across the vector loop are read in square
   CHECK(tiled >= graphs);
 }
 
-TEST_CASE("tiles: columns that are reduced in the pass over the rows have the reference's bits", "[tiles]") {
+TEST_CASE("tiles: columns reduced in the pass over the rows have the reference's bits", "[tiles]") {
   for (const char* type : {"f32", "f64"})
     for (const int rows : {1, 5, 8, 30, 256, 300, 700})
       for (const int n : {1, 60, 700}) {
@@ -336,7 +336,7 @@ TEST_CASE("tiles: columns that are reduced in the pass over the rows have the re
       }
 }
 
-TEST_CASE("tiles: scans have the reference's bits, along rows and across them", "[tiles]") {
+TEST_CASE("tiles: scans along rows and columns have the reference's bits", "[tiles]") {
   for (const DType dtype : {f32, f64, i32, i64, u32, u64, boolean})
     for (const char* op : {"scan_sum", "scan_max", "scan_min", "scan_prod"}) {
       if (dtype == boolean && op[5] != 'm') continue;
@@ -416,7 +416,7 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
               "%4 = permute %1 {1, 0} : f32[10, 3000]\n%5 = contract_rows %3, %4 {1} : f32[10]\nreturn y = %5") > 0);
 }
 
-TEST_CASE("tiles: halves are read and written by the loops, with the reference's bits", "[tiles]") {
+TEST_CASE("tiles: the loops read and write halves, with the reference's bits", "[tiles]") {
   for (const char* type : {"f16", "bf16"}) {
     CHECK(check(fmt::format("%0 = input x : {0}[70000]\n%1 = neg %0 : {0}[70000]\n%2 = cast %0 : f32[70000]\n%3 = sqrt %2 : f32[70000]\n"
                             "%4 = cast %3 : {0}[70000]\n%5 = cast %4 : f32[70000]\nreturn a = %1, b = %2, c = %4, d = %5",
@@ -470,12 +470,12 @@ TEST_CASE("tiles: random graphs have the reference's bits", "[tiles][random]") {
   CHECK(tiled > 0);
 }
 
-TEST_CASE("tiles: what they do not know is left to the compiler", "[tiles]") {
+TEST_CASE("tiles: unsupported nests are left to the compiler", "[tiles]") {
   CHECK(check("%0 = input x : i8[400]\n%1 = neg %0 : i8[400]\nreturn y = %1") == 0);
   CHECK(check("%0 = input x : f32[400]\n%1 = input y : f32[400]\n%2 = fmod %0, %1 : f32[400]\nreturn y = %2") == 0);
 }
 
-TEST_CASE("tiles: a first call waits for no compiler, a hot one runs compiled code, with equal bits", "[tiles]") {
+TEST_CASE("tiles: a first call does not wait for the compiler, a hot one runs compiled code, with equal bits", "[tiles]") {
   const auto body = [](Tensor x, Tensor y) { return tanh(x * 0.75f + y) * exp(-x * x) - y / 3.f; };
   const auto f = compile<Tensor(Tensor, Tensor)>(body);
   const Array x = ramp({70, 1000}, 0.0078125), y = ramp({70, 1000}, 0.03125);
@@ -491,7 +491,7 @@ TEST_CASE("tiles: a first call waits for no compiler, a hot one runs compiled co
   for (const Array& got : {first, second, third}) CHECK(same_bits(got, expected));
 }
 
-TEST_CASE("tiles: where there is no compile thread, a call compiles once enough time was lost", "[tiles]") {
+TEST_CASE("tiles: without compile threads, a call compiles once enough time was lost", "[tiles]") {
   const auto body = [](Tensor x) { return tanh(x * 0.375f + 2.f) - x * x * 0.0625f; };
   const auto f = compile<Tensor(Tensor)>(body);
   const Array x = ramp({5, 1000}, 0.0078125);
@@ -509,7 +509,7 @@ TEST_CASE("tiles: where there is no compile thread, a call compiles once enough 
   CHECK(same_bits(first, f(x)));
 }
 
-TEST_CASE("tiles: long work is compiled first, as is everything where they are off", "[tiles]") {
+TEST_CASE("tiles: long work is compiled first, and everything if the tiled interpreter is off", "[tiles]") {
   const auto in_tiles = [](auto f, std::int64_t n) {
     static_cast<void>(f(Array::zeros({n}, f32)));
     return f.explain().find("in tiles") != std::string::npos;
@@ -521,7 +521,7 @@ TEST_CASE("tiles: long work is compiled first, as is everything where they are o
   runtime::set_tiles(true);
 }
 
-TEST_CASE("tiles: the pieces of a group have equal shares of the scratch, whichever of them runs in tiles", "[tiles]") {
+TEST_CASE("tiles: the subdomains of a fusion group have equal parts of the scratch, tiled or compiled", "[tiles]") {
   const ir::Graph graph = ir::parse_graph(
       "%0 = input x : f32[40000]\n%1 = input y : f32[40000]\n%2 = erf %0 : f32[40000]\n%3 = lgamma %2 : f32[40000]\n"
       "%4 = mul %1, %1 : f32[40000]\n%5 = piecewise %3, %4 {0, 1, 40000, 1} : f32[80000]\nreturn out = %5");
@@ -548,7 +548,7 @@ TEST_CASE("tiles: the pieces of a group have equal shares of the scratch, whiche
   CHECK(plan.scratch_bytes >= 2 * most);
 }
 
-TEST_CASE("tiles: a target may be an argument's memory", "[tiles]") {
+TEST_CASE("tiles: a destination may be an argument's memory", "[tiles]") {
   const auto f = compile<std::tuple<Tensor, Tensor>(Tensor, Tensor)>([](Tensor x, Tensor y) { return std::tuple{x * 2.f + y, y * x}; });
   std::vector<float> data(3000), other(3000);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i) / 7, other[i] = 1 - static_cast<float>(i);

@@ -125,7 +125,7 @@ TEST_CASE("traffic: affine above the last-level cache, through non-temporal stor
   CHECK(each(stored(graph, counts)[0]->stores, 1));
 }
 
-TEST_CASE("traffic: rows that data choose are loaded once, and later indices looked at within their array", "[traffic]") {
+TEST_CASE("traffic: gathered rows are loaded once, and later indices are checked within their array", "[traffic]") {
   const ir::Graph graph = ir::parse_graph(R"(
     %0 = input x : f32[128, 48]
     %1 = input i : i8[30]
@@ -152,7 +152,7 @@ TEST_CASE("traffic: rows that data choose are loaded once, and later indices loo
   CHECK(ahead > 0);
 }
 
-TEST_CASE("traffic: maps, transposed operands and sums read each element once", "[traffic]") {
+TEST_CASE("traffic: elementwise nests, transposed operands and sums read each element once", "[traffic]") {
   once("x*s + t", {{"x", {37, 65}}, {"s", {65}}, {"t", {37, 1}}});
   once("transpose(x) + y", {{"x", {67, 130}}, {"y", {130, 67}}});
   once("transpose(x, [0, 2, 1])*2", {{"x", {3, 41, 23}}});
@@ -171,7 +171,7 @@ TEST_CASE("traffic: maps, transposed operands and sums read each element once", 
   once("sum(x*y, axis=0)", {{"x", {19, 33}}, {"y", {19, 33}}}, true);
 }
 
-TEST_CASE("traffic: arrays of a list, found through a table, are each read once", "[traffic]") {
+TEST_CASE("traffic: each array of an array list is read once through the pointer table", "[traffic]") {
   std::string names;
   Inputs inputs;
   for (int t = 0; t < 12; ++t) {
@@ -210,7 +210,7 @@ TEST_CASE("traffic: the gradient of affine reads x and dy once", "[traffic]") {
   check({{"x", {300, 70}}, {"w", {70}}, {"b", {70}}, {"d", {300, 70}}});
 }
 
-TEST_CASE("traffic: slices and strided arguments read what they name", "[traffic]") {
+TEST_CASE("traffic: slices and strided arguments read only their elements", "[traffic]") {
   const ir::Graph graph = optimised("2*x[3:-1] + y", {{"x", {104}}, {"y", {100}}});
   for (const RunOptions& options : every_form()) {
     const Counts counts = counted(graph, options);
@@ -241,7 +241,7 @@ TEST_CASE("traffic: an element read through overlapping slices counts once", "[t
   }
 }
 
-TEST_CASE("traffic: a softmax reads its row again from the caches, or counts it once a sweep", "[traffic]") {
+TEST_CASE("traffic: a softmax rereads its row from the caches, or counts it once for each sweep", "[traffic]") {
   const char* const formula = "u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)";
   const ir::Graph graph = optimised(formula, {{"x", {5, 700}}});
   for (RunOptions options : every_form()) {
@@ -261,7 +261,7 @@ TEST_CASE("traffic: a softmax reads its row again from the caches, or counts it 
   }
 }
 
-TEST_CASE("traffic: reductions over all axes but those of the others read what these read", "[traffic]") {
+TEST_CASE("traffic: reductions over the other axes read the same elements", "[traffic]") {
   for (const Shape& s : {Shape{37, 65}, {300, 7}, {8, 3}, {1, 70}, {600, 1}}) {
     once("r = sum(x, axis=0); c = sum(x*x, axis=1); m = max(x, axis=0)", {{"x", s}});
     once("r = sum(x, axis=0) + b; c = x*2; a = min(x, axis=1)", {{"x", s}, {"b", {s[1]}}});
@@ -270,7 +270,7 @@ TEST_CASE("traffic: reductions over all axes but those of the others read what t
   once("r = prod(x, axis=0); c = sum(x*x, axis=[1, 2])", {{"x", {5, 70, 33}}}, true);
 }
 
-TEST_CASE("traffic: threads that share a row read it once a sweep, and store what the row has once", "[traffic]") {
+TEST_CASE("traffic: threads that split a row read it once in each sweep, and store its results once", "[traffic]") {
   const ir::Graph graph =
       optimised("m = max(x, axis=-1, keepdims=true); u = exp(x - m); s = sum(u, axis=-1, keepdims=true); p = u/s", {{"x", {1, 30'011}}});
   const ir::Graph columns = optimised("s = sum(x*x, axis=0); m = max(x, axis=0)", {{"x", {5003, 3}}});
@@ -295,7 +295,7 @@ TEST_CASE("traffic: threads that share a row read it once a sweep, and store wha
   }
 }
 
-TEST_CASE("traffic: golden functions store each element once, and load no more than a sweep needs", "[traffic]") {
+TEST_CASE("traffic: golden functions store each element once, and load it at most once in each sweep", "[traffic]") {
   for (const Golden& golden : kGolden) {
     Extents extents;
     std::int64_t next = 9;

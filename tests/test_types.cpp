@@ -211,7 +211,7 @@ TEST_CASE("types: a literal takes the tensor's type", "[types]") {
   }
 }
 
-TEST_CASE("types: integer literals fit or are refused", "[types]") {
+TEST_CASE("types: integer literals fit or are rejected", "[types]") {
   for (const DType t : kTypes) {
     if (!is_whole(t)) continue;
     const int bits = static_cast<int>(8 * size_of(t));
@@ -235,7 +235,7 @@ TEST_CASE("types: integer literals fit or are refused", "[types]") {
   }
 }
 
-TEST_CASE("types: literals above the largest i64 are u64, in every mode and from disk to call", "[types]") {
+TEST_CASE("types: literals above the largest i64 are u64 in every mode, also with cached kernels", "[types]") {
   const std::vector<std::uint64_t> values{0, 1, std::uint64_t{1} << 63, UINT64_MAX - 1, UINT64_MAX};
   const Array u = Array::from(values);
   for (const Mode mode : {Mode::reference, Mode::unfused, Mode::generic, Mode::specialized}) {
@@ -281,7 +281,7 @@ TEST_CASE("types: softmax over an empty axis is empty, and so is its derivative"
     }
 }
 
-TEST_CASE("types: what is refused says why and what would be right", "[types]") {
+TEST_CASE("types: errors have a reason and a fix", "[types]") {
   const std::vector<std::pair<std::string, DType>> inputs{{"a", boolean}, {"b", boolean}, {"k", i32}, {"u", u64},
                                                           {"c", u8},      {"x", f32},     {"h", f16}};
   const std::pair<const char*, const char*> rows[] = {
@@ -322,7 +322,7 @@ TEST_CASE("types: what is refused says why and what would be right", "[types]") 
   }
 }
 
-TEST_CASE("types: values that the language defines where machines differ", "[types]") {
+TEST_CASE("types: values that the language defines although machines differ", "[types]") {
   // a formula without inputs: full turns its literals into tensors, so that kernels compute it instead of constant folding
   const std::pair<const char*, std::vector<double>> rows[] = {
       {"cast(full([1], 300.7), u8)", {255}},

@@ -52,7 +52,7 @@ TEST_CASE("unroll: small reductions become operators, in the order of their sum"
   CHECK(stays(dear, "[4, 8]"));
 }
 
-TEST_CASE("unroll: equal bits of every operator, type, length and axis", "[unroll]") {
+TEST_CASE("unroll: equal bits for every operator, type, length and axis", "[unroll]") {
   for (const std::int64_t n : {2, 3, 4, 5, 6, 7, 8})
     for (const op::DType type : {f32, f64, f16, i32, op::boolean, op::DType::U8}) {
       const Array rows = random_array({37, n}, type), columns = random_array({n, 37}, type), middle = random_array({5, n, 9}, type);
@@ -79,7 +79,7 @@ TEST_CASE("unroll: equal bits of every operator, type, length and axis", "[unrol
   }
 }
 
-TEST_CASE("unroll: a reduction of a small reduction is one kernel, and stores nothing between", "[unroll]") {
+TEST_CASE("unroll: a reduction of a small reduction is one kernel without intermediate arrays", "[unroll]") {
   const Array a = random_array({41, 3}), b = random_array({150, 3}, f32, 2), w = random_array({3}, f32, 3);
   const NamedArrays inputs{{"a", a}, {"b", b}, {"w", w}};
   for (const char* const formula :

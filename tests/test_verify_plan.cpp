@@ -368,7 +368,7 @@ constexpr const char* kFormulas[] = {
 
 }  // namespace
 
-TEST_CASE("verify plan: it accepts what plan() makes, fused and not, of many lengths", "[verify]") {
+TEST_CASE("verify plan: it accepts the results of plan(), fused and unfused, for many lengths", "[verify]") {
   set_verified_points(100'000);
   for (const char* formula : kFormulas)
     for (const bool unfused : {false, true}) {
@@ -385,7 +385,7 @@ TEST_CASE("verify plan: it accepts what plan() makes, fused and not, of many len
     }
 }
 
-TEST_CASE("verify plan: steps with a wrong stride, number of steps, array, line or result are refused", "[verify]") {
+TEST_CASE("verify plan: steps with a wrong stride, step count, array, line or result are rejected", "[verify]") {
   const Plans plans("fn step(h, x, w) { n = w*h + x; return n, n }\nlast, all = scan(step, x[0], x, w=w)\nr = last + sum(all, 0)",
                     {{"x", f32, {4000, 3}}, {"w", f32, {3}}});
   int found = 0;
@@ -416,7 +416,7 @@ TEST_CASE("verify plan: steps with a wrong stride, number of steps, array, line 
   CHECK(found == 1);
 }
 
-TEST_CASE("verify plan: a routine with a wrong stride, length, array or variant is refused", "[verify]") {
+TEST_CASE("verify plan: a routine with a wrong stride, length, array or variant is rejected", "[verify]") {
   for (const char* formula : {"scatter(x, j, y, 1, \"min\")", "index_update(x*2, i, y[:4], 0)", "sort(c, 1)", "searchsorted(w, x)"}) {
     const Plans plans(formula, kInputs);
     int routines = 0;
@@ -448,7 +448,7 @@ TEST_CASE("verify plan: a routine with a wrong stride, length, array or variant 
 }
 
 // A sum over rows that another kernel has materialized is read once for each row. Values computed from it are not fused with its columns.
-TEST_CASE("verify plan: what is made of columns of another kernel has loops of its own", "[verify]") {
+TEST_CASE("verify plan: values computed from another kernel's columns have separate loops", "[verify]") {
   const Plans plans(
       "v = sum(a, 0); u = clamp(v, 0, 1); i = argmin(v, 0); c = sum(cummin(a, 0), 0, keepdims=true); "
       "r = sum(((a > 0) > 0), [1], keepdims=true); w = index_add(u, b, (u * 2), 0)",
@@ -457,7 +457,7 @@ TEST_CASE("verify plan: what is made of columns of another kernel has loops of i
 }
 
 // Interleaved stores end at the predicate of the last phase. This holds only along the loop of the phases.
-TEST_CASE("verify plan: stores of phases lie side by side along the loop of the phases", "[verify]") {
+TEST_CASE("verify plan: interleaved stores are adjacent along the loop of the phases", "[verify]") {
   int joined = 0, apart = 0;
   for (const char* formula : {"b = uniform(7, [63, 65])", "b = stack([normal(5, [3, 2]), cumsum(a, 0)], 1)"}) {
     Plans plans(formula, {{"a", f32, {3, 2}}});
@@ -618,7 +618,7 @@ TEST_CASE("verify plan: a proof from other lengths covers the golden functions",
   CHECK(known > groups * 9 / 10);
 }
 
-TEST_CASE("verify plan: of 10,000 corruptions a proof from other lengths covers no harmful one", "[verify]") {
+TEST_CASE("verify plan: a proof from other lengths covers no harmful one of 10,000 corruptions", "[verify]") {
   std::mt19937_64 random(12);
   const std::vector<ProvenPlans> all = all_proven(random);
   int total = 0, harmful = 0, harmless = 0;
@@ -689,7 +689,7 @@ std::vector<std::string> said;
 
 }  // namespace
 
-TEST_CASE("verify plan: a call whose plan is refused says so and runs without it", "[verify]") {
+TEST_CASE("verify plan: a call whose plan is rejected logs it and runs without the plan", "[verify]") {
   if (os::for_tests().strict) {  // processes in strict mode throw instead
     const Hooked hooked(1);
     CHECK_THROWS_AS(op::formula("x*2 + 1")({random_array({100})}), op::InternalError);
@@ -733,7 +733,7 @@ struct Unspeakable {
 
 }  // namespace
 
-TEST_CASE("verify plan: a call whose kernel has no code says so and runs without it", "[verify]") {
+TEST_CASE("verify plan: a call whose kernel cannot be emitted logs it and runs without the kernel", "[verify]") {
   if (!test::has_codegen()) return;
   const Array x = random_array({100}), expected = op::formula("sum(x*3 + x)*x", {.mode = Mode::reference})({x});
   const Unspeakable hooked;

@@ -93,7 +93,7 @@ TEST_CASE("vmap: per-example gradients of a layer", "[vmap]") {
   }
 }
 
-TEST_CASE("vmap: nests, is differentiated, and has forward mode", "[vmap]") {
+TEST_CASE("vmap: vmap nests, is differentiable, and has forward mode", "[vmap]") {
   const Array x = random_array({3, 4}), y = random_array({5}, op::f32, 2);
   // each element of x with each of y
   auto pairs = op::compile([](Tensor x, Tensor y) {
@@ -114,7 +114,7 @@ TEST_CASE("vmap: nests, is differentiated, and has forward mode", "[vmap]") {
   CHECK(da.to_vector<float>()[0] == Approx(dc.to_vector<float>()[0]));
 }
 
-TEST_CASE("vmap: over any axis, of several arguments, and of none of the elements", "[vmap]") {
+TEST_CASE("vmap: over any axis, several arguments, and arguments without the axis", "[vmap]") {
   const Array x = random_array({3, 4}), y = random_array({4, 2}, op::f32, 2);
   auto f = op::compile([](Tensor x, Tensor y, Tensor s) {
     return op::vmap([&](Tensor a, Tensor b, Tensor s) { return std::pair{sum(a) * b, s}; }, {1, -2, op::none})(x, y, s);
@@ -128,13 +128,13 @@ TEST_CASE("vmap: over any axis, of several arguments, and of none of the element
   CHECK(std::ranges::equal(none.shape(), std::vector<std::int64_t>{0, 4}));
 }
 
-TEST_CASE("vmap: no loop is left", "[vmap]") {
+TEST_CASE("vmap: the graph has no loop", "[vmap]") {
   auto f = op::compile([](Tensor x) { return op::vmap([](Tensor row) { return softmax(row) * 2; })(x); });
   f(random_array({1000, 16}));
   CHECK(f.stats().kernels == 1);
 }
 
-TEST_CASE("vmap: errors are one sentence", "[vmap]") {
+TEST_CASE("vmap: errors are one line", "[vmap]") {
   const Array x = random_array({3, 4}), y = random_array({4}), s = random_array({});
   const auto f = [](Tensor a, Tensor b) { return a + b; };
   const auto called = [&](std::vector<op::MapAxis> axes, const Array& a, const Array& b) {

@@ -52,7 +52,7 @@ bool has(const std::string& text, std::string_view part) {
 
 }  // namespace
 
-TEST_CASE("warm_up: a signature's text reads back as it was written") {
+TEST_CASE("warm_up: a signature's text is read back unchanged") {
   for (const std::string text :
        {"f32[64,256] f32[256]", "f32[]", "{2,-1} f32[2] f32[3] 1 2.5 -3 1e+30 true nan",
         "f32[4,4]:[1,4] bf16[0,3] -> f32[4,4] _ f64[4]:[2]", "i64[7] -> i64[7] unaligned hot", "f32[3] hot", "", "-> f32[3]", "0.1 2.0"})
@@ -60,7 +60,7 @@ TEST_CASE("warm_up: a signature's text reads back as it was written") {
   CHECK(CallSignature::parse("  f32[ 3 , 4 ]\tf64[2]:[1]\r").text() == "f32[3,4] f64[2]");
 }
 
-TEST_CASE("warm_up: what is no signature is an error that shows where") {
+TEST_CASE("warm_up: an invalid signature is an error with its position") {
   for (const char* text : {"f32[3", "f32", "f33[2]", "f32[-1]", "f32[3]f32[3]", "f32[2,]", "f32[2]:[1,2]", "f32[3] ->-> f32[3]", "-> 3",
                            "hot hot", "unaligned", "-> f32[2] unaligned f32[2]", "{1 2} f32[2]", "f32[99999999999999999999]", "f32[2]x"}) {
     const std::string error = error_of([&] { CallSignature::parse(text); });
@@ -89,7 +89,7 @@ TEST_CASE("warm_up: what is no signature is an error that shows where") {
   }
 }
 
-TEST_CASE("warm_up: calls that were made ready record and compile nothing") {
+TEST_CASE("warm_up: warmed-up calls record and compile nothing") {
   if (!op::test::has_codegen()) return;
   const auto f = op::compile([](Tensor x, Tensor w) { return tanh(x) * w + 0.25f; }, plain());
   f.warm_up({"f32[6,50] f32[50]", "f32[6,50] 2.5", "f32[50,6]:[1,50] f32[6] -> f32[50,6]"});
@@ -113,7 +113,7 @@ TEST_CASE("warm_up: calls that were made ready record and compile nothing") {
   CHECK(f.stats().compiles == before.compiles);
 }
 
-TEST_CASE("warm_up: afterwards every kernel is optimised, or with Tier::quick as a first call would begin") {
+TEST_CASE("warm_up: afterwards every kernel is optimized, or with Tier::quick as after a first call") {
   if (!op::test::has_codegen()) return;
   const auto body = [](Tensor a, Tensor b) {
     const Tensor p = matmul(a, b);
@@ -209,7 +209,7 @@ TEST_CASE("warm_up: formulas") {
   has(error_of([&] { f.warm_up({"f32[9000000000000000000] f32[3]"}); }), "address can count");
 }
 
-TEST_CASE("seal: a call that would compile is an error that names it; all others go on") {
+TEST_CASE("seal: a call that would compile is an error that names it; all others still work") {
   if (!op::test::has_codegen()) return;
   const auto f = op::compile([](Tensor x, Tensor w) { return sinh(x) * w - 0.125f; }, plain({.after_calls = 2, .in_background = false}));
   const Array x = ramp({12}, 0.2);
@@ -231,7 +231,7 @@ TEST_CASE("seal: a call that would compile is an error that names it; all others
   CHECK_FALSE(error_of([&] { f(ramp({3, 12}, 0.2), ramp({3, 1}, 0.2)); }).empty());
 }
 
-TEST_CASE("seal: Options::compile = never takes kernels that others compiled") {
+TEST_CASE("seal: Options::compile = never uses kernels that others compiled") {
   if (!op::test::has_codegen()) return;
   const auto body = [](Tensor x) { return cosh(x) * 0.3f - x; };
   Options never = plain();
@@ -253,7 +253,7 @@ TEST_CASE("seal: Options::compile = never takes kernels that others compiled") {
   CHECK_FALSE(error_of([&] { op::compile(body, special)(x); }).empty());
 }
 
-TEST_CASE("reset: the depth is given back, eviction gives none") {
+TEST_CASE("reset: reset frees the depth, eviction does not") {
   if (!op::test::has_codegen()) return;
   const auto f = op::compile([](Tensor x) { return asinh(x) + 2; }, plain({.depth = 3, .after_calls = 2, .in_background = false}));
   const auto use = [&](int from, int to) {
@@ -279,7 +279,7 @@ TEST_CASE("reset: the depth is given back, eviction gives none") {
   CHECK(f.stats().compiles == 1);
 }
 
-TEST_CASE("compile threads: as many as asked for, and none") {
+TEST_CASE("compile threads: the requested number, and none") {
   if (!op::test::has_codegen()) return;
   CHECK(op::compile_threads() == 1);
   has(error_of([] { op::set_compile_threads(-1); }), "-1 is not between 0 and 64");

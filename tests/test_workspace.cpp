@@ -44,7 +44,7 @@ const MayOverwrite kNever = [](std::size_t, std::size_t) { return false; };
 
 }  // namespace
 
-TEST_CASE("workspace: what lives at once lies apart, in a block close to the most that is alive", "[workspace][random]") {
+TEST_CASE("workspace: simultaneously live values are disjoint, and the arena is close to the maximum live size", "[workspace][random]") {
   std::mt19937_64 random(1);
   double sum = 0;
   constexpr int kRounds = 200;
@@ -68,7 +68,7 @@ TEST_CASE("workspace: what lives at once lies apart, in a block close to the mos
   CHECK(sum / kRounds <= 1.08);
 }
 
-TEST_CASE("workspace: equal sizes need exactly what is alive", "[workspace][random]") {
+TEST_CASE("workspace: with equal sizes the arena is exactly the maximum live size", "[workspace][random]") {
   std::mt19937_64 random(2);
   for (int round = 0; round < 100; ++round) {
     std::vector<Intermediate> list = random_lives(random, 300, 20);
@@ -77,7 +77,7 @@ TEST_CASE("workspace: equal sizes need exactly what is alive", "[workspace][rand
   }
 }
 
-TEST_CASE("workspace: memory is taken over, from results and from values that end", "[workspace]") {
+TEST_CASE("workspace: donor buffers are results and values that are no longer live", "[workspace]") {
   const auto always = [](std::size_t, std::size_t) { return true; };
   // a chain: each value is read by the kernel that writes the next one
   const std::vector<Intermediate> chain = {{640, 0, 1}, {640, 1, 2}, {640, 2, 3}};
@@ -137,7 +137,7 @@ std::int64_t bytes_of(const std::vector<Array>& arrays) {
 
 }  // namespace
 
-TEST_CASE("workspace: whole programs, their temporaries counted and their bits kept", "[workspace]") {
+TEST_CASE("workspace: whole programs: size of temporaries, and equal bits", "[workspace]") {
   struct Row {
     const char* formula;
     std::int64_t temporaries;  // bytes of arrays between kernels, without results; x is f32[64, 48]
@@ -198,7 +198,7 @@ void check_in_place(const char* formula, std::size_t in_place_of, bool same_argu
 
 }  // namespace
 
-TEST_CASE("workspace: a target in an argument's place is not written before the argument's last load", "[workspace]") {
+TEST_CASE("workspace: a destination in an argument's memory is not written before the argument's last load", "[workspace]") {
   check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 0, false);  // may be in place
   check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 1, false);  // the other argument's memory, which is loaded later
   check_in_place("fn f(x, y) {\n a = x*2\n b = x + y\n return a, b\n}", 0, true);   // one array as both arguments
