@@ -85,7 +85,7 @@ cat >"$work/both.cpp" <<'EOF'
 #include <llvm/Support/CommandLine.h>
 #include <onepass/onepass.h>
 #include <cstdio>
-static llvm::cl::opt<bool> option("enable-misched-of-mine", llvm::cl::init(true));  // LLVM's options are global: those inside are others
+static llvm::cl::opt<bool> option("enable-misched-of-mine", llvm::cl::init(true));  // LLVM's options are global; onepass's are separate
 int main() {
   const auto f = onepass::compile([](onepass::Tensor a) { return a % 7 * 2; });
   const float first = f(onepass::Array::full({2}, 4.0F, onepass::f32)).to_vector<float>()[1];
