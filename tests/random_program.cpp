@@ -325,7 +325,7 @@ class Drawer {
   // Combines a value with a view of itself: differences, outer products, comparisons.
   bool with_itself(int x) {
     if (rank(x) == 0) return false;
-    if (random_.one_in(2)) {  // of a reduction or a scan of x
+    if (random_.one_in(2)) {  // combines a reduction or a scan of x instead
       const bool scanned = random_.one_in(4);
       if (scanned ? scan(x) : reduction(x)) x = last();
       if (rank(x) == 0) return false;
@@ -345,7 +345,7 @@ class Drawer {
   }
   bool reduction(int x) {
     if (rank(x) == 0) return false;
-    if (random_.one_in(5)) {  // of an inlined value that only the reduction reads
+    if (random_.one_in(5)) {  // reduces an inlined value that only the reduction reads
       static constexpr std::string_view inner[] = {"($0 * $0)", "abs($0)", "exp($0)", "($0 > 0)", "($0 - 1)", "transpose($0)"};
       std::string text = reduced(x);
       const std::string_view in = random_.of(inner);
@@ -772,7 +772,7 @@ class Drawer {
 
   Random random_;
   RandomProgram program_;
-  std::vector<Type> types_;  // of inputs, then of steps
+  std::vector<Type> types_;  // types of inputs, then of steps
   std::vector<std::int64_t> extents_;
   std::int64_t most_ = 4'096;
   DType main_type_ = f32;

@@ -33,7 +33,7 @@ struct ProgramStep {
   std::string text;
   std::vector<int> operands;  ///< numbers of inputs, or the input count plus the number of a step
   bool needs_names = false;   ///< the operands must be names, as for grad
-  DType dtype = f32;          ///< of the result
+  DType dtype = f32;          ///< type of the result
   std::vector<std::int64_t> shape;
 };
 
@@ -46,7 +46,7 @@ struct RandomProgram {
   std::string text() const;
   /// Returns the type of each input that the formula has: `a=f32[4, 8]`.
   std::string shapes() const;
-  std::vector<std::string> names() const;  ///< of the inputs that the formula has, in order
+  std::vector<std::string> names() const;  ///< names of the inputs that the formula has, in order
   std::vector<std::size_t> used() const;   ///< numbers of these inputs
 };
 

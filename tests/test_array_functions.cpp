@@ -1,6 +1,6 @@
 // Arrays made of numbers, statistics, sorting, windows and writing into arrays. Checks that C++ functions and formulas record the same
-// graph, the number of kernels, error texts, and equal bits in every mode and for any number of threads. test_numpy_patterns.py compares
-// the values with NumPy.
+// graph. Also checks numbers of kernels, error texts, and equal bits in every mode and thread count. test_numpy_patterns.py compares values
+// with NumPy's.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -233,7 +233,7 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
   check_type(std::uint32_t{});
   check_type(std::int64_t{});
   check_type(std::uint64_t{});
-  check_sorted<float>(1, 70000, 70000, 1);  // threads share the row
+  check_sorted<float>(1, 70000, 70000, 1);  // the row is split between threads
   check_sorted<double>(2, 66000, 66000, 0);
   check_sorted<float>(1, 200000, 1000, 1);
   check_sorted<std::int64_t>(1, 200000, 100, 1);

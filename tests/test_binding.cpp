@@ -14,7 +14,7 @@ using Catch::Contains;
 
 namespace {
 
-const std::source_location kNowhere{};  // as for an operator of another language
+const std::source_location kNowhere{};  // operators of another language have no C++ location
 
 }  // namespace
 

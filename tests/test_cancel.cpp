@@ -123,7 +123,7 @@ TEST_CASE("no part of a long call takes long, and splitting it changes no bit") 
       CHECK(bytes_of(f({x}).operator Array()) == expected);
       *question.asked = 0;
       CHECK(bytes_of(f({x}).operator Array()) == expected);
-      const int all = *question.asked;  // of the call only, without recording and compilation
+      const int all = *question.asked;  // checks of the call, without recording and compilation
       CHECK(all >= 2);
       for (const int at : {2, all}) {  // stops at the second or last check; later calls are unaffected
         *question.asked = 0, *question.at = at;

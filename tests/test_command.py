@@ -500,7 +500,7 @@ class Outputs(CommandCase):
     def test_standard_output(self):
         for name in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
             self.assertEqual(self.run_to(subprocess.PIPE, *self.WORDS, "-o", f"out={name}").stdout, self.expected, name)
-            # a file behind the descriptor is not replaced, and keeps its contents
+            # the file of the descriptor is not replaced, and keeps its contents
             with open(self.path("log"), "wb") as log:
                 log.write(b"before")
                 log.flush()
@@ -815,7 +815,7 @@ class Dump(CommandCase):
         text = self.onepass("dump", *self.SOFTMAX, "--asm").stdout
         self.assertIn("ret", text)
         loops = re.findall(r"(?m)^(\.L\w+):\t# loop of (\d+) instructions\n((?:.*\n)*?.*\1\t# end of the loop)$", text)
-        self.assertGreaterEqual(len(loops), 2)  # of the maximum, of the exponentials, …
+        self.assertGreaterEqual(len(loops), 2)  # the maximum, the exponentials, …
         self.assertEqual(len(loops), text.count("# loop of "))
         self.assertEqual(len(loops), text.count("# end of the loop"))
         for label, instructions, body in loops:
@@ -1107,7 +1107,7 @@ class Numbers(CommandCase):
         self.assertEqual(self.onepass("run", "k + 1", "k=41").stdout, "42\n")
         self.assertEqual(self.onepass("run", "k + 1", "k=18446744073709551614").stdout, "18446744073709551615\n")
         self.assertEqual(self.onepass("run", "x*k", "x=x.npy", "k=3", "--compare", "-o", "out=y.npy").stdout, "equal in modes adaptive and unfused: 1 output\n")
-        self.assertEqual(npy.read(self.path("y.npy")), ([3, 6], (2,), "<f4"))  # `k` has no type of its own
+        self.assertEqual(npy.read(self.path("y.npy")), ([3, 6], (2,), "<f4"))  # the number `k` is untyped
 
     def test_a_file_of_that_name(self):
         self.write("3", [5, 6])

@@ -641,7 +641,7 @@ TEST_CASE("specialized kernels on a device are tried alternately with the generi
       const auto [p, s] = f(there);
       return same_bits(p.to(Device::cpu()), std::get<0>(expected)) && same_bits(s.to(Device::cpu()), std::get<1>(expected));
     };
-    fake_cuda().elapsed(0.5f, faster ? 0.25f : 0.75f);  // of the generic and the specialized kernels
+    fake_cuda().elapsed(0.5f, faster ? 0.25f : 0.75f);  // times of the generic and the specialized kernels
     CHECK((call() && call()));
     CHECK(f.stats().specialized == 2);
     const std::int64_t live = fake_cuda().live(), graphs = fake_cuda().graphs();
@@ -653,7 +653,7 @@ TEST_CASE("specialized kernels on a device are tried alternately with the generi
     CHECK(equal);
     CHECK_THAT(f.explain(), Contains(faster ? "specialised for these lengths" : "slower: dropped"));
     CHECK(f.stats().dropped == (faster ? 0 : 1));
-    CHECK(fake_cuda().graphs() > graphs);  // of the chosen kernels
+    CHECK(fake_cuda().graphs() > graphs);  // graphs of the chosen kernels
   }
   // Calls without waiting: only a few trials are pending at a time, and none is lost.
   const auto f = compile([](Tensor x) { return x * 3 + 1; }, options);

@@ -198,7 +198,7 @@ int resident_blocks(const Processor& p, int threads, int registers, std::int64_t
 }
 
 struct Moves {
-  int loads = 0, bytes = 0, instructions = 0;  // of the straight-line part of a kernel with most bytes loaded
+  int loads = 0, bytes = 0, instructions = 0;  // counts in a kernel's straight-line part with most bytes loaded
 };
 Moves moves_of(const std::string& ptx, const std::string& kernel) {
   const std::size_t begin = ptx.find(".entry " + kernel + "(");

@@ -20,7 +20,7 @@ using compiler::PairOrder;
 namespace {
 
 using Lists = std::vector<std::vector<int>>;
-using Lengths = std::map<int, std::int64_t>;  // of the indices
+using Lengths = std::map<int, std::int64_t>;  // extents by index
 
 // Returns the number of multiplications of this order, counted on sets of operands and indices. Checks that the order is valid.
 double cost_of(const PairOrder& order, const Lists& operands, const std::vector<int>& result, const Lengths& extents) {
@@ -140,7 +140,7 @@ TEST_CASE("einsum regroups only under `reassociate`", "[einsum]") {
   REQUIRE(want.size() == 30);
   for (std::size_t i = 0; i < want.size(); ++i) CHECK(std::abs(got[i] - want[i]) <= 1e-12 * std::abs(want[i]));
 
-  const auto largest = [](const GraphView& graph) {  // of the contractions' results
+  const auto largest = [](const GraphView& graph) {  // elements of the largest contraction result
     std::int64_t most = 0;
     for (const auto& node : graph)
       if (node.op().starts_with("contract")) {

@@ -41,7 +41,7 @@ constexpr std::uint32_t kStride = 32749;  // sanitizers test for other faults th
 constexpr int kBlocks = 4;
 #else
 constexpr std::uint32_t kStride = 1021;  // prime: 4.2 million f32 patterns, with every low bit in every exponent
-constexpr int kBlocks = 60;              // of kBlock f64 points
+constexpr int kBlocks = 60;              // blocks of kBlock f64 points
 #endif
 constexpr std::int64_t kBlock = 4096;
 

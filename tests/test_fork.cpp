@@ -27,7 +27,7 @@ using compiler::Recorder;
 using compiler::Value;
 using Values = std::span<const Value>;
 
-#ifndef __SANITIZE_THREAD__  // which does not support threads started after a fork
+#ifndef __SANITIZE_THREAD__  // it does not support threads started after a fork
 
 namespace {
 

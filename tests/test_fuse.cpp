@@ -184,7 +184,7 @@ TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
 
 namespace {
 
-// Views that only move elements, and their inverses. `{}` stands for the input x or for an intermediate value.
+// Views that only move elements, and their inverses. `{}` is replaced by the input x or an intermediate value.
 struct Insertion {
   const char* name;
   const char* view;     // applied to `v`
@@ -314,7 +314,7 @@ TEST_CASE("fuse: a value that varies along a result axis twice is materialized",
 
 TEST_CASE("fuse: a kernel has at most one matrix product, and a product is computed once", "[fuse]") {
   const std::vector<std::pair<std::string, compiler::Shape>> inputs = {{"x", {40, 30}}, {"w", {30, 50}}, {"u", {30, 50}}, {"d", {40, 50}}};
-  const auto products = [&](std::string_view formula) {  // of each kernel
+  const auto products = [&](std::string_view formula) {  // products of each kernel
     const ir::Graph graph = test::optimised(formula, inputs);
     std::vector<std::int64_t> out;
     for (const compiler::Planned& p : test::plans_of(graph))

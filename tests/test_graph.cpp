@@ -300,7 +300,7 @@ TEST_CASE("verify: names the pass, the node and the rule, and prints the graph",
 }
 
 TEST_CASE("verify: every rule of a node is checked", "[verify]") {
-  // one line to be added to a graph with x : f32[4, 3], b : bool[4, 3], k : i32[4, 3], e : f32[0, 3], s : f32[1, 3] and the slot 0 : f32
+  // one line to be added to a graph with x : f32[4, 3], b : bool[4, 3], k : i32[4, 3], e : f32[0, 3], s : f32[1, 3] and scalar parameter 0 : f32
   struct Bad {
     const char* line;
     const char* rule;

@@ -278,7 +278,7 @@ TEST_CASE("halves: nothing is rounded between operators, only at casts and outpu
   CHECK(everywhere("cast(x*y, i32)", {x, y})[0].to_vector<std::int32_t>()[0] == INT32_MAX);
   CHECK(everywhere("bitcast(x*0.3, u16)", {x})[0].to_vector<std::uint16_t>() ==
         std::vector<std::uint16_t>{op::Half(60000 * 0.3f).bits(), op::Half(0.3).bits(), 0});
-  // As an operand of a half, 0.1 is the nearest f32. A cast or full makes it the nearest half.
+  // Combined with a half, 0.1 is the nearest f32. A cast or full makes it the nearest half.
   CHECK(everywhere("cast(x[1]*0.1, f16) == cast(0.1, f16)", {x})[0].item<bool>());
   CHECK(everywhere("cast(x[1:2]*0.1 - 0.1, f32)", {x})[0].to_vector<float>() == Floats{0});
   CHECK(everywhere("cast(x[1:2]*0.1, f16) - full([1], 0.1, f16)", {x})[0].to_vector<op::Half>()[0] == 0.0f);

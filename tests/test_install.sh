@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Result of `cmake --install`: a library with a versioned name that exports only onepass symbols, a code generator that is found after the
-# tree moved, packages for find_package and pkg-config, and a command that runs.
+# Tests `cmake --install`: the library has a versioned name and exports only onepass symbols. The code generator is found after the tree
+# moved. find_package and pkg-config find their packages, and the command runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")

@@ -71,7 +71,7 @@ TEST_CASE("long programs: kernels and statements grow linearly with the loop", "
 TEST_CASE("long programs: an assembled array has equal bits in every mode", "[long]") {
   const int steps = 40;
   const std::string text = likelihood(steps);
-  // as a result; with an element without a derivative; read by other kernels; used twice; of operands of several types
+  // used as a result; with an element without a derivative; read by other kernels; used twice; of operands of several types
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); g", steps), inputs(steps));
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); g", steps - 3), inputs(steps));
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); r - 0.1*g + sum(g)", steps), inputs(steps));

@@ -100,7 +100,7 @@ TEST_CASE("loops: sums over all rows are read after the loop over rows", "[loops
       if (a.axes.empty()) continue;
       has_columns = true;
       CHECK(a.order == loops::Accumulator::Order::Rows);
-      CHECK(program.lines[0].code == Code::Start);  // before the loops that tasks share
+      CHECK(program.lines[0].code == Code::Start);  // before the loops that are split between tasks
     }
   }
   CHECK(has_columns);
@@ -953,7 +953,7 @@ for i0 parallel
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n), 3) == "");
     }
   CHECK(difference_as_run(optimised("sum(x*reshape(w, [3, 1, 1]), axis=2)", {{"x", {3, 2, 9000}}, {"w", {3}}}), 1, 2) == "");
-  // values between the loops that tasks share are stored by one task only
+  // values between split loops are stored by only one task
   const ir::Graph both = optimised("m = max(x, axis=1); y = softmax(x)", {{"x", {2, 33000}}});
   Counts counts;
   static_cast<void>(run(both, random_arguments(both, 1).views, {.threads = 3, .split_work = 0, .counts = &counts}));

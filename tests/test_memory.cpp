@@ -26,8 +26,7 @@ bool aligned(const void* pointer, std::size_t alignment) { return reinterpret_ca
 // Slots through which threads exchange blocks. Each block has its size at both ends.
 template <std::size_t kSlots> class Exchange {
  public:
-  // Allocates a block, whose size is a multiple of 8 bytes, puts it in a slot and frees the slot's previous block, which any thread may
-  // have put.
+  // Allocates a block and puts it in a slot. Frees the slot's previous block, whichever thread put it there. The size is a multiple of 8.
   void put(std::size_t slot, std::size_t bytes) {
     auto* const block = static_cast<std::size_t*>(memory::allocate(bytes));
     block[0] = block[bytes / 8 - 1] = bytes;

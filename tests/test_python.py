@@ -441,7 +441,7 @@ class Functions(Test):
         self.assertEqual(inputs(op.jit(lambda p, k: (p["w"] * k, p["b"][1] + 1)), {"w": x, "b": [x, w]}, 2.0), ["p.w", "p.b[0]", "p.b[1]"])
         self.assertEqual(inputs(op.jit(lambda x, scale: x * scale), x, scale=w[:4]), ["x", "scale"])
         self.assertEqual(inputs(op.jit(lambda n, x: x * n, static="n"), 3, x), ["x"])
-        self.assertEqual(inputs(op.jit(lambda x, *rest: (x, rest[0] + 1)), x, w), ["x", "x1"])  # which has no name
+        self.assertEqual(inputs(op.jit(lambda x, *rest: (x, rest[0] + 1)), x, w), ["x", "x1"])  # `rest` has no name of a parameter
 
         class Model:
             def run(self, data):

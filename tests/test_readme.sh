@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the ```sh blocks of README.md and docs/ from the root of the repository, all blocks of a page in one shell that stops at the first
-# error. Compiles the ```cpp blocks of README.md, which are whole programs. Skips ```bash blocks, which build the project.
+# Runs the ```sh blocks of README.md and docs/ from the root of the repository. All blocks of a page run in one shell, which stops at the
+# first error. Compiles the ```cpp blocks of README.md, which are whole programs. Skips ```bash blocks, which build the project.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${ONEPASS_BUILD_DIR:-build/release}

@@ -61,7 +61,7 @@ template <class T>
 T naive_sum(const Shape& shape, const std::vector<bool>& reduced, const std::function<T(const Shape&)>& at, Shape kept, bool product) {
   const T missing = product ? T(1) : T(-0.0);
   const auto add = [&](T a, T b) { return product ? a * b : a + b; };
-  // which axes count
+  // the axes that determine the order
   int last_above_one = -1, s = -1;
   for (int i = 0; i < static_cast<int>(shape.size()); ++i)
     if (shape[static_cast<std::size_t>(i)] > 1) last_above_one = i;
@@ -320,7 +320,7 @@ TEST_CASE("order: the examples of the language page", "[order]") {
 }
 
 TEST_CASE("reference: a sum equals the definition bit for bit", "[reference][order]") {
-  // lengths around every block, lane and group
+  // lengths around multiples of blocks, accumulators and groups
   for (std::int64_t n : {1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 100, 255, 256, 257, 4095, 4096, 4097, 8192, 12289, 30000}) {
     check_order<float>({n}, {0}, 1);
     check_order<double>({n}, {0}, 2);

@@ -44,7 +44,7 @@ Value sum(Recorder& r, Value x, std::int64_t axis) { return r.reduce(Op::ReduceS
 
 struct Graphs {
   ir::Graph simplified, rerolled;
-  double milliseconds;  // of the pass
+  double milliseconds;  // time of the pass
 };
 Graphs graphs_of(const Body& body) {
   Recorder r;

@@ -111,7 +111,7 @@ TEST_CASE("first calls in a fresh process", "[.small]") {
                                                              : op::Mode::adaptive;
   if (std::string(what) == "compiled") onepass::runtime::set_tiles(false);
   CHECK(on_small_stack([&] { first_calls(mode); }) == "");
-  onepass::runtime::wait_for_optimised();  // and stored on disk
+  onepass::runtime::wait_for_optimised();  // waits until the code is stored on disk
 }
 
 TEST_CASE("the first call works on a thread with a stack of 48 KiB") {

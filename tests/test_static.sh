@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The static library: it defines only onepass symbols, a program linked with it is one file, and it works in one process with another LLVM
-# of the same version and with libonepass.so.
+# The static library defines only onepass symbols, and a program linked with it is one file. It works in one process with another LLVM of
+# the same version and with libonepass.so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")

@@ -201,7 +201,7 @@ TEST_CASE("steps: the node equals the unrolled code, prints, parses and is verif
   CHECK(broken([](auto& a) { a[2] = 0; }) != "");                                        // no state
   CHECK(broken([](auto& a) { a[4] += 1; }) != "");                                       // numbers are missing
   CHECK(broken([](auto& a) { a[6] = static_cast<std::int64_t>(ir::Op::Sort); }) != "");  // a line that is not elementwise
-  CHECK(broken([](auto& a) { a[7] = static_cast<std::int64_t>(op::i32); }) != "");       // of another type
-  CHECK(broken([&](auto& a) { a[9] = steps.operands(); }) != "");                        // that reads itself
+  CHECK(broken([](auto& a) { a[7] = static_cast<std::int64_t>(op::i32); }) != "");       // a line of another type
+  CHECK(broken([&](auto& a) { a[9] = steps.operands(); }) != "");                        // a line that reads itself
   CHECK(broken([&](auto& a) { a[a.size() - 1] = steps.values(); }) != "");               // a result that is not a value
 }

@@ -38,7 +38,7 @@ struct Analysed {
   std::string text() const { return op::ir::print(optimised) + op::compiler::print(optimised, partition); }
 };
 
-// Runs the passes like runtime/launch without a known structure.
+// Runs the passes like runtime/launch without a known analysis.
 Analysed analysed(Graph recorded, const op::Relax& relax = {}) {
   op::runtime::LaunchOptions options;
   options.relax = relax;
@@ -53,7 +53,7 @@ std::shared_ptr<const Structure> structure_of(const Analysed& a, const op::Relax
   return Structure::of(a.recorded, a.optimised, a.partition, relax);
 }
 
-// Returns the analysis of a recording that has this structure; nothing for others.
+// Applies the shape-generic analysis to a recording. Returns nothing if it does not fit.
 std::optional<Analysed> taken_over(const Structure& structure, const Graph& recorded) {
   const std::optional<op::compiler::Lengths> lengths = structure.lengths_of(recorded);
   if (!lengths) return std::nullopt;

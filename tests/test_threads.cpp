@@ -209,7 +209,7 @@ TEST_CASE("threads: a host's executor runs the ranges", "[threads]") {
   CHECK(items == 200);
 }
 
-#ifndef __SANITIZE_THREAD__  // which does not support threads started after a fork
+#ifndef __SANITIZE_THREAD__  // it does not support threads started after a fork
 TEST_CASE("threads: a forked child starts its own workers", "[threads]") {
   parallel_for(4, 4, [](std::int64_t, std::int64_t, int) {});
   const pid_t child = fork();

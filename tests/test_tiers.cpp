@@ -117,7 +117,7 @@ struct Simulation {
   double tiles = 0, quick = 0, optimised = 0, compile_quick = 0, compile_optimised = 0;  // true durations
   double wrong[5] = {1, 1, 1, 1, 1};                                                     // estimate / truth of these
   bool has_thread = true;                                                                // true if a thread compiles in the background
-  int threads = 1;                                                                       // of a run
+  int threads = 1;                                                                       // threads of a run
   double fewer = 1;                // duration of a slow run with one thread fewer, as a multiple; 1 to threads / (threads - 1)
   double idle_share = 1;           // processor share of a thread at idle priority; 0 on a busy machine
   double hurry_share = 1;          // its share at normal priority, in competition with all threads of the calls

@@ -322,7 +322,7 @@ TEST_CASE("tiles: columns reduced in the pass over the rows have the reference's
       for (const int n : {1, 60, 700}) {
         if (rows * n > 100000) continue;
         INFO(rows << " rows of " << n << " " << type);
-        // like the derivative of a normalization: sums along rows and columns, of values that are stored
+        // like the derivative of a normalization: sums of materialized values along rows and columns
         CHECK(
             check(fmt::format("%0 = input x : {0}[{1}, {2}]\n%1 = input g : {0}[{1}, {2}]\n%2 = reduce_sum %0 {{1}} : {0}[{1}]\n"
                               "%3 = reshape %2 : {0}[{1}, 1]\n%4 = broadcast %3 : {0}[{1}, {2}]\n%5 = sub %0, %4 : {0}[{1}, {2}]\n"

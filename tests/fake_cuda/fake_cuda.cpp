@@ -65,7 +65,7 @@ std::set<void*>& live = *new std::set<void*>;  // events, graphs
 constexpr int kMostDevices = 4;
 int contexts[kMostDevices];             // their addresses are the contexts
 thread_local std::vector<int> current;  // devices whose contexts the thread has entered
-int entered = 0;                        // of all threads
+int entered = 0;                        // entered contexts of all threads
 int retained = 0;                       // contexts
 std::int64_t launched = 0, graphs = 0, compiled = 0, loaded = 0, early = 0, synchronized = 0, allocated = 0, peers = 0;
 float elapsed[2] = {1, 0.5f};
@@ -135,7 +135,7 @@ struct Function {
   bool far;
   std::size_t words;
   unsigned declared = 0;     // bytes of shared memory in the text
-  unsigned most_shared = 0;  // that a launch may request in addition
+  unsigned most_shared = 0;  // additional bytes that a launch may request
 };
 unsigned most_asked_for = 0;  // declared and requested shared memory of a launch
 struct Module {
@@ -193,7 +193,7 @@ std::string temporary_folder() {
 // ---- functions for tests
 EXPORT void fake_cuda_fail(std::int64_t in, int code, bool always) { fail_in = in, fail_code = code, for_good = always; }
 EXPORT bool fake_cuda_failed() { return fail_in == -1; }
-EXPORT std::int64_t fake_cuda_calls() { return calls; }  // of the driver, by all threads
+EXPORT std::int64_t fake_cuda_calls() { return calls; }  // driver calls by all threads
 EXPORT std::int64_t fake_cuda_held() { return held; }
 EXPORT int fake_cuda_retained() { return retained; }
 EXPORT std::int64_t fake_cuda_streams() { return static_cast<std::int64_t>(streams.size()); }

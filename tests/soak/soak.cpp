@@ -1,4 +1,4 @@
-// soak [SECONDS]: one process with two threads calls kept functions, new ones, new shapes and gradients, while kernels and plans are
+// soak [SECONDS]: one process with two threads calls old and new functions, new shapes and gradients, while kernels and plans are
 // evicted and the process forks. Other processes start, call and end on the same cache folder; some of them clear it.
 //
 // Each result has the reference's bits, memory grows by at most 2 % after a warm-up, and nothing hangs. Prints latencies. Runs 20 s by
@@ -138,7 +138,7 @@ class World {
       for (const Mode mode : {Mode::adaptive, Mode::generic, Mode::unfused})
         kept.push_back(formula(text, {.mode = mode, .specialization = {.depth = 2, .after_calls = 3}}));
     }
-    // Creates as many plans and kernels as there will ever be.
+    // Creates all plans and kernels that later calls use.
     for (const Formula& f : kept)
       for (const Inputs& in : inputs) in.call(f);
     for (std::int64_t n = 1; n <= 32; ++n)
