@@ -7,7 +7,7 @@ A line of the file:   formula || NumPy || inputs || conditions
   inputs       x[n,d]  k:below5[n]: a letter is a length, `2n` twice that. Values are in [-1, 1) unless a kind is given:
                pos (0.1 to 0.9), int (-9 to 9, i64), below5 (indices, i64), bool
   conditions   n>=2 or n<=40: required lengths; f32: not in f64
-  of a gradient:   [statements;] grad x || loss || loss in NumPy || inputs || conditions
+  gradients:       [statements;] grad x || loss || loss in NumPy || inputs || conditions
 
   test_numpy_patterns.py [WORD …]    runs and prints only lines that contain one of the words
 """
