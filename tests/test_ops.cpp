@@ -603,8 +603,8 @@ double error(DType dtype, std::uint64_t got, std::uint64_t expected, double abov
   const double x = number_of(dtype, got), y = number_of(dtype, expected);
   if ((dtype != f32 && dtype != f64) || std::isnan(x) || std::isnan(y) || std::signbit(x) != std::signbit(y))
     return std::numeric_limits<double>::infinity();
-  const double steps =
-      static_cast<double>(static_cast<std::int64_t>(got - expected));  // equal signs, so the bits count the floats between
+  // Both have the same sign, so the difference of the bits is the number of floats between them.
+  const double steps = static_cast<double>(static_cast<std::int64_t>(got - expected));
   return std::fabs(steps - (std::signbit(y) ? -above : above));
 }
 
