@@ -623,3 +623,40 @@ TEST_CASE("contract: tiles that are completely masked change no bit", "[contract
           {{"x", {60, 20}}, {"y", {90, 20}}}, hidden);
   }
 }
+
+TEST_CASE("contract: skipping blocks of zeros changes no bit", "[contract]") {
+  // Columns of y: all negative, with an infinity, with a NaN, and of both signs.
+  for (const auto& [formula, x, y] :
+       {std::tuple<const char*, std::vector<std::int64_t>, std::vector<std::int64_t>>{"tril(x) @ y", {600, 600}, {600, 70}},
+        {"transpose(triu(x)) @ y", {600, 600}, {600, 70}},
+        {"tril(x, -300) @ transpose(y)", {600, 600}, {70, 600}},
+        {"(0 - tril(x)) @ y", {600, 600}, {600, 70}},
+        {"transpose(y) @ triu(x)", {600, 600}, {600, 70}}})
+    for (const DType dtype : {f32, f64}) {
+      INFO(formula);
+      const ir::Graph graph = optimised(formula, {{"x", x}, {"y", y}}, dtype);
+      std::vector<ir::Buffer> arguments = values_for(graph, false);
+      ir::Buffer& b = arguments[1];
+      const bool is_transposed = y[0] == 70;
+      for (std::int64_t k = 0; k < 600; ++k)
+        for (std::int64_t j = 0; j < 70; ++j) {
+          const auto at = static_cast<std::size_t>(is_transposed ? j * 600 + k : k * 70 + j);
+          double v = element(b, at);
+          if (j < 33) v = -std::abs(v);
+          if (j == 40 && k == 500) v = std::numeric_limits<double>::infinity();
+          if (j == 69 && k == 300) v = std::numeric_limits<double>::quiet_NaN();
+          const std::uint64_t bits = ir::bits_of(dtype, v);
+          std::memcpy(b.bytes.data() + at * size_of(dtype), &bits, size_of(dtype));
+        }
+      in_kernels(graph, arguments);
+      if (!has_codegen()) continue;
+      const std::vector<ir::Buffer> expected = ir::evaluate(graph, views_of(arguments));
+      for (const int bytes : {16, 32, 64}) {
+        if (bytes > Target::host().vector_bytes) continue;
+        RunOptions options;
+        options.target.vector_bytes = bytes;
+        options.threads = 2;
+        CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected));
+      }
+    }
+}

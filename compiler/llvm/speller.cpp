@@ -2,6 +2,7 @@
 #include "compiler/llvm/speller.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -282,6 +283,113 @@ llvm::Value* Speller::is_needed(Id loop) {
   return width_of(any) ? b_.CreateOrReduce(any) : any;
 }
 
+void Speller::skip_zeros(Id line, const std::vector<Id>& sums, BasicBlock* after) {
+  const Line& l = p_.lines[line];
+  Id add = line, vector = line;
+  while (p_.lines[add].code != Code::Accumulate) ++add;
+  while (vector < add && (p_.lines[vector].code != Code::Loop || p_.lines[vector].bind != Bind::Vector)) ++vector;
+  if (vector == add) return;
+  const Id lane = p_.lines[vector].at;
+  Operand rows{p_.lines[add].a, l.at, {}}, columns{p_.lines[add].b, l.at, {}};
+  if (stride_of(rows, lane)) std::swap(rows.recall, columns.recall);
+  for (Id i = line + 1; i < add; ++i) {
+    if (p_.lines[i].code != Code::Loop || i == vector) continue;
+    for (Operand* o : {&rows, &columns})
+      if (stride_of(*o, p_.lines[i].at)) o->unrolled.push_back(p_.lines[i].at);
+  }
+  if (rows.unrolled.size() != 1 || columns.unrolled.size() > 1 || stride_of(rows, lane) || !stride_of(columns, lane)) return;
+  const auto size = static_cast<std::int64_t>(size_of(p_.lines[rows.recall].dtype));
+  if (std::ranges::none_of(std::array{l.at, rows.unrolled[0]},
+                           [&](Id d) { return stride_of(rows, d) && number(stride_of(rows, d)) == size; }))
+    return;
+  for (const Operand& o : {rows, columns}) here(Of::Memory, p_.lines[o.recall].at);  // the addresses are needed on all paths
+  Value* const n = count(l.at);
+  BasicBlock* const run = block();
+  unless_zero(rows, n, run);
+  unless_plain(columns, {.digit = lane, .index = i64(0), .read = i64(0), .lanes = lanes_of(vector)}, n, run);
+  for (const Id a : sums)
+    for (const auto& [index, variables] : registers_[a].values)
+      for (llvm::AllocaInst* v : variables) b_.CreateStore(llvm::Constant::getNullValue(v->getAllocatedType()), v);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(run);
+}
+
+llvm::Value* Speller::stride_of(const Operand& o, Id digit) { return form(Of::Memory, p_.lines[o.recall].at).stride[digit]; }
+
+// Returns the bits of an operand's elements in these loops.
+llvm::Value* Speller::bits_of(const Operand& o, std::initializer_list<Scope> loops) {
+  const std::size_t depth = scopes_.size();
+  for (const Scope& s : loops)
+    if (s.digit != kNone) scopes_.push_back(s);
+  spell(o.recall, p_.lines[o.recall]);
+  scopes_.resize(depth);
+  Value* v = values_[o.recall];
+  return b_.CreateBitCast(v, v->getType()->getWithNewType(b_.getIntNTy(v->getType()->getScalarSizeInBits())));
+}
+
+// Vectors run along the reduced loop, or along the rows if these are adjacent.
+void Speller::unless_zero(const Operand& rows, Value* n, BasicBlock* run) {
+  const auto size = static_cast<std::int64_t>(size_of(p_.lines[rows.recall].dtype));
+  const bool by_row = number(stride_of(rows, rows.reduced)) != size;
+  const unsigned width = static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(size);
+  const std::int64_t height = *iterations_known(rows.unrolled[0]), times = by_row ? (height + width - 1) / width : height;
+  BasicBlock *before = b_.GetInsertBlock(), *head = block(), *test = block(), *next = block();
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  i->addIncoming(i64(0), before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, n), test, next);
+  b_.SetInsertPoint(test);
+  Value* any = nullptr;
+  for (std::int64_t r = 0; r < times; ++r) {
+    Value* const row = i64(by_row ? r * width : r);
+    Scope of_k{.digit = rows.reduced, .index = i, .read = i}, of_row{.digit = rows.unrolled[0], .index = row, .read = row};
+    Scope& vector = by_row ? of_row : of_k;
+    vector.lanes = width;
+    vector.mask = lanes_below(by_row ? i64(height - r * width) : b_.CreateSub(n, i), width);
+    Value* bits = bits_of(rows, {of_k, of_row});
+    bits = b_.CreateSelect(vector.mask, bits, llvm::Constant::getNullValue(bits->getType()));
+    any = any ? b_.CreateOr(any, bits) : bits;
+  }
+  i->addIncoming(b_.CreateAdd(i, i64(by_row ? 1 : width)), b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateOrReduce(b_.CreateICmpNE(any, llvm::Constant::getNullValue(any->getType()))), run, head);
+  b_.SetInsertPoint(next);
+}
+
+// Collects the conjunction of all bits, whose sign is that of a column without positive elements, and the largest magnitude.
+void Speller::unless_plain(const Operand& columns, const Scope& lane, Value* n, BasicBlock* run) {
+  const unsigned bits = 8 * static_cast<unsigned>(size_of(p_.lines[columns.recall].dtype));
+  llvm::Type* const type = llvm::FixedVectorType::get(b_.getIntNTy(bits), lane.lanes);
+  Value* const magnitude = llvm::ConstantInt::get(type, ~std::uint64_t{0} >> (65 - bits));
+  Value* const infinity = llvm::ConstantInt::get(type, bits == 64 ? std::uint64_t{0x7ff} << 52 : std::uint64_t{0xff} << 23);
+  const std::int64_t vectors = columns.unrolled.empty() ? 1 : *iterations_known(columns.unrolled[0]);
+  std::vector<std::pair<llvm::AllocaInst*, llvm::AllocaInst*>> seen;  // by vector
+  for (std::int64_t v = 0; v < vectors; ++v) {
+    seen.emplace_back(variable(type), variable(type));
+    b_.CreateStore(llvm::Constant::getAllOnesValue(type), seen.back().first);
+    b_.CreateStore(llvm::Constant::getNullValue(type), seen.back().second);
+  }
+  loop(i64(0), n, i64(1), [&](Value* k) {
+    for (std::int64_t v = 0; v < vectors; ++v) {
+      const Id unrolled = columns.unrolled.empty() ? kNone : columns.unrolled[0];
+      Value* const x =
+          bits_of(columns, {{.digit = columns.reduced, .index = k, .read = k}, {.digit = unrolled, .index = i64(v), .read = i64(v)}, lane});
+      const auto& [all, most] = seen[static_cast<std::size_t>(v)];
+      b_.CreateStore(b_.CreateAnd(b_.CreateLoad(type, all), x), all);
+      b_.CreateStore(b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, b_.CreateLoad(type, most), b_.CreateAnd(x, magnitude)), most);
+    }
+  });
+  Value* wrong = nullptr;
+  for (const auto& [all, most] : seen) {
+    Value* const negative = b_.CreateICmpSLT(b_.CreateLoad(type, all), llvm::Constant::getNullValue(type));
+    Value* const either = b_.CreateOr(negative, b_.CreateICmpUGE(b_.CreateLoad(type, most), infinity));
+    wrong = wrong ? b_.CreateOr(wrong, either) : either;
+  }
+  BasicBlock* const plain = block();
+  b_.CreateCondBr(b_.CreateOrReduce(wrong), run, plain);
+  b_.SetInsertPoint(plain);
+}
+
 void Speller::body(Id line, Scope scope) {
   scopes_.push_back(std::move(scope));
   block_of(line + 1, p_.lines[line].end);
@@ -352,6 +460,10 @@ loops::Id Speller::one_loop(Id line) {
     after = block();
     b_.CreateCondBr(needed, inside, after);
     b_.SetInsertPoint(inside);
+  }
+  if (l.zeros && !sums.empty()) {
+    if (!after) after = block();
+    skip_zeros(line, sums, after);
   }
   Value* const whole = l.peeled ? b_.CreateUDiv(count(digit.parent), i64(digit.by)) : n;
   loop(i64(0), l.padded ? iterations(l.at) : whole, i64(1), [&](Value* i) {

@@ -115,6 +115,18 @@ class Speller : private Frame {
   void vector_loop(Id line);
   // Returns whether the condition of the loop at this line is true for any element that it adds to. Null: unknown.
   Value* is_needed(Id loop);
+  // Emits a test before the loop at this line, which adds products. If the rows are +0, and the columns are finite with a product of +0 for
+  // each sum, the sums in registers become +0, and the code continues at `after`.
+  void skip_zeros(Id line, const std::vector<Id>& sums, BasicBlock* after);
+  // Packed operand of a register tile: the line that recalls it, the reduced loop's digit, and the unrolled loops that it depends on.
+  struct Operand {
+    Id recall, reduced;
+    std::vector<Id> unrolled;
+  };
+  Value* stride_of(const Operand& o, Id digit);
+  Value* bits_of(const Operand& o, std::initializer_list<Scope> loops);
+  void unless_zero(const Operand& rows, Value* n, BasicBlock* run);  // `n`: iterations of the reduced loop
+  void unless_plain(const Operand& columns, const Scope& lane, Value* n, BasicBlock* run);
   void body(Id line, Scope scope);
   bool has_loops(Id line) const;
   Value* by(const loops::Digit& d);

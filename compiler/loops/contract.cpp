@@ -572,6 +572,8 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     }
     s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
   }
+  // Blocks of zeros are common in large operands only: causal attention, triangular matrices.
+  if (outside && tile.packs_rows && tile.packs_columns) s(skip_zeros(s.program(), s.around(summed)));
   for (Id l = 0; l < others; ++l) s.bind_all(l, Bind::Parallel);
   s.bind_all(row_items, Bind::Parallel);
   s.bind_all(column_items, Bind::Parallel);

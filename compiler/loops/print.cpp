@@ -126,7 +126,8 @@ class Printer {
                            l.padded   ? " padded"
                            : l.peeled ? " peeled"
                                       : "",
-                           l.of == kNone ? "" : fmt::format(" where s{}", l.of));
+                           l.of == kNone ? "" : fmt::format(" where s{}", l.of)) +
+               (l.zeros ? " unless zero" : "");
       case Code::Start: {
         const Accumulator& a = p_.accumulators[l.at];
         return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,

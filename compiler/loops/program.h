@@ -86,6 +86,8 @@ struct Line {
   bool reversed = false;  // parallel loop: tasks start with its last iterations; a hint
   bool peeled = false;    // vector loop: the last vector, which may be partial, is separate code after the loop
   bool streamed = false;  // store: non-temporal
+  // Loop that adds products: may be skipped if all products are zeros and every sum is +0. A hint without effect on results.
+  bool zeros = false;
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;
   // The statement of the nest. Several lines have the same statement if it is computed again. For a loop: a condition statement. Where it
@@ -169,6 +171,7 @@ Program lower(const Nest& nest);
 ///   stores      Each store of the nest is one line. Its index has every reduced loop around it.
 ///   conditions  The condition of a loop does not depend on values computed in the loop. Only the condition's selections use the loop's
 ///               sums.
+///   zeros       A loop that zero products may skip only recalls values and adds all products of one sum in a register tile.
 ///   parallel    Every store except column stores is inside the loops that tasks share. Only columns carry values from one task to another.
 ///               A parallel loop sums only chunk sums, which are read after all tasks, and contains no updates. Ordered sums are not added
 ///               up in vector loops.

@@ -537,6 +537,13 @@ Transformed leave_out(const Program& program, Id loop, Id condition) {
   return verified(std::move(p));
 }
 
+Transformed skip_zeros(const Program& program, Id loop) {
+  if (!is_loop(program, loop)) return no_loop(loop);
+  Program p = program;
+  p.lines[loop].zeros = true;
+  return verified(std::move(p));
+}
+
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout) {
   if (memory >= program.memories.size()) return fmt::format("there is no memory m{}", memory);
   Program p = program;

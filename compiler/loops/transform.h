@@ -72,6 +72,10 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
 /// whether values computed from the sums are used (needed_where). Fails if it depends on values that the loop computes.
 Transformed leave_out(const Program& program, Id loop, Id condition);
 
+/// Lets the loop at line `loop`, which adds the products of two memories, be skipped where one operand is +0 and the other is finite. Masks
+/// and triangular matrices have such blocks.
+Transformed skip_zeros(const Program& program, Id loop);
+
 /// Prefetches the element that the load at line `line` reads `count` iterations later in the enclosing loop at line `loop`. The prefetch is
 /// at the load, or before line `at` of the same loop. Loops that are not open there count as being at their start.
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, Ahead ahead = Ahead::First);

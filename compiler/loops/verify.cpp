@@ -174,6 +174,7 @@ class Verifier {
     if (l.peeled && (l.code != Code::Loop || (l.bind != Bind::Vector && l.bind != Bind::Serial) || l.padded))
       return fail("is peeled, and no vector or loop");
     if (l.reversed && (l.code != Code::Loop || l.bind != Bind::Parallel)) return fail("is reversed, and no parallel loop");
+    if (l.zeros && l.code != Code::Loop) return fail("is left out for zeros, and no loop");
     if (l.streamed && l.code != Code::Store) return fail("bypasses the caches, and stores nothing");
     if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("is guarded by what is no guard");
     switch (l.code) {
@@ -212,6 +213,7 @@ class Verifier {
     if (l.at >= p_.digits.size()) return fail("is a loop over no digit");
     if (l.end <= line_ || l.end > block_end()) return fail("a loop ends outside its block");
     if (l.of != kNone) condition(l);
+    if (l.zeros) zeros(l);
     for (const Id d : digits_) {
       if (p_.digits[d].root != p_.digits[l.at].root) continue;
       if (is_within(p_, d, l.at) || is_within(p_, l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
@@ -242,6 +244,28 @@ class Verifier {
       if (in.code == Code::Loop && i == line_) inside |= bit(p_.digits[in.at].root);
     }
     if (nest_.body[l.of].loops & inside) fail("is left out by what depends on it");
+  }
+
+  // Checks a loop that zero products may skip: its sums start right before it, and it adds all of their products, of two memories. Sums then
+  // are -0 or +0, and the sum of products of both signs is +0.
+  void zeros(const Line& l) {
+    Id adds = kNone;
+    for (Id i = line_ + 1; i < l.end; ++i) {
+      const Line& in = p_.lines[i];
+      if (in.code == Code::Accumulate && adds == kNone) adds = i;
+      else if (in.code == Code::Loop ? in.bind != Bind::Unrolled && in.bind != Bind::Vector : in.code != Code::Recall)
+        return fail("leaves out more than sums of zeros");
+    }
+    if (l.bind != Bind::Serial || l.padded || l.peeled || adds == kNone)
+      return fail("is left out for zeros, and no plain loop over products");
+    const Line& sum = p_.lines[adds];
+    const auto is_recalled = [&](Id o) { return o != kNone && o > line_ && p_.lines[o].code == Code::Recall; };
+    if (sum.at >= p_.accumulators.size() || !is_recalled(sum.a) || !is_recalled(sum.b))
+      return fail("leaves out products of computed values");
+    const Accumulator& a = p_.accumulators[sum.at];
+    const bool starts = line_ > 0 && p_.lines[line_ - 1].code == Code::Start && p_.lines[line_ - 1].at == sum.at;
+    if (!starts || !a.is_product || !is_float(a.dtype) || a.part != Accumulator::Part::Block || a.reduced != std::vector{l.at})
+      fail("leaves out a part of a sum");
   }
 
   // Checks a prefetch: the loop of its digit must be open. Other loops may be closed.
