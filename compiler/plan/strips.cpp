@@ -70,7 +70,8 @@ template <class F> void each_access(const StripKernel& k, F&& f) {
 }
 bool is_written(const StripKernel& k, std::uint32_t buffer) { return k.nest->buffers[buffer].written; }
 
-constexpr std::size_t kMostWaiting = 8;  // kernels that may wait for strips; a chain skips no more of them
+constexpr std::size_t kMostWaiting = 8;   // kernels that may wait for strips; a chain skips no more of them
+constexpr std::size_t kMostMembers = 64;  // kernels of a chain: their values share a cache, and the search stays linear
 
 using Readers = std::unordered_map<NodeId, std::vector<std::uint32_t>>;  // kernels by the value that they read
 
@@ -81,6 +82,7 @@ class Chain {
       : kernels_(kernels), readers_(readers), rows_(rows) {
     std::vector<std::uint32_t> waiting;
     for (const std::uint32_t k : order) {
+      if (members_.size() == kMostMembers) break;
       if (take(k)) {
         members_.push_back(k);
         before_.push_back(waiting.size());
