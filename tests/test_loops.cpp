@@ -1179,3 +1179,27 @@ TEST_CASE("loops: sums selected by a condition are skipped where it is false", "
     CHECK_THAT(loops::leave_out(p, loop, condition).why_not(), Catch::Contains("leaves out sums that others need"));
   }
 }
+
+TEST_CASE("loops: a loop over zero products may be skipped if it adds a whole sum of them", "[loops]") {
+  const compiler::Planned planned = plans_of(optimised("a @ b", {{"a", {40, 600}}, {"b", {600, 50}}})).at(0);
+  const auto text_of = [&](compiler::RegisterTile tile) {
+    tile.rows = 4, tile.width = tile.vector = 16;
+    return loops::print(loops::contract(planned.nest, tile), planned.numbers);
+  };
+  CHECK_THAT(text_of({.packs_rows = true, .packs_columns = true}), Catch::Contains("for i1%256 unless zero"));
+  CHECK_THAT(text_of({.packs_columns = true}), !Catch::Contains("unless zero"));
+  const Program lowered = loops::lower(planned.nest);
+  for (loops::Id i = 0; i < lowered.lines.size(); ++i)
+    if (lowered.lines[i].code == Code::Loop) CHECK_THAT(loops::skip_zeros(lowered, i).why_not(), Catch::Contains("leaves out"));
+  // Other code in the loop, a sum that started earlier, a part of a sum.
+  Program p = loops::contract(planned.nest, {.rows = 4, .width = 16, .vector = 16, .packs_rows = true, .packs_columns = true});
+  loops::Id loop = 0;
+  while (!p.lines[loop].zeros) ++loop;
+  REQUIRE(loops::verify(p).empty());
+  Program parallel = p;
+  parallel.lines[loop].bind = loops::Bind::Parallel;
+  CHECK(!loops::verify(parallel).empty());
+  Program other = p;
+  other.lines[loop - 2].zeros = true;
+  CHECK(!loops::verify(other).empty());
+}

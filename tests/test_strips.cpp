@@ -163,3 +163,12 @@ TEST_CASE("strips: gradients through a batch of matrices", "[strips]") {
   CHECK(strips_of(m) != "");
   CHECK(difference(m) == "");
 }
+
+TEST_CASE("strips: long chains of kernels are several strips", "[strips]") {
+  std::string formula = "y0 = tanh(x @ w)";
+  for (int k = 1; k < 100; ++k) formula += "; y" + std::to_string(k) + " = tanh(y" + std::to_string(k - 1) + " @ w)";
+  Made m = made(formula + "; y99", {{"x", {3000, 30}}, {"w", {30, 30}}});
+  REQUIRE(m.report.strips.size() == 2);
+  CHECK(m.report.strips[0].members.size() == 64);
+  if (has_codegen()) CHECK(difference(m) == "");
+}
