@@ -35,9 +35,9 @@ works 'auto f = op::compile([](Tensor a, Tensor b) { return a + b; }); Array z =
 works 'auto f = op::compile([](Layer<Tensor> p) { return p; }); Layer<Array> p = f(Layer<Array>{x, y}); f.into(p)(Layer<double>{1, 2}); p = f(p);'
 works 'auto f = op::compile([x](Tensor a, Tensor b) { return a * x - b; }); auto g = op::compile([f, x](Tensor a) { return f(a, x); }); x = g(y);'
 
-fails 'write where(c, a, b)'                 'if (t < u) return;'
-fails 'write where(c, a, b)'                 'if (x < y) return;'
-fails 'write where(c, a, b)'                 'bool both = static_cast<bool>(t); (void)both;'
+fails 'Write where(c, a, b)'                 'if (t < u) return;'
+fails 'Write where(c, a, b)'                 'if (x < y) return;'
+fails 'Write where(c, a, b)'                 'bool both = static_cast<bool>(t); (void)both;'
 # gcc shows the advice in the line of the error itself.
 error_line() {  # WORDS BODY
   fails "$1" "$2"
@@ -45,8 +45,8 @@ error_line() {  # WORDS BODY
     echo "the error's line does not say '$1': $2"; grep -F "error:" "$work/message"; status=1
   fi
 }
-error_line 'write where(c, a, b)'            'if (t) return;'
-part='write x.at({i}).set(v), where or scatter'
+error_line 'Write where(c, a, b)'            'if (t) return;'
+part='Use x.at({i}).set(v), where or scatter'
 error_line "$part"                           't[0] = 3;'
 error_line "$part"                           't[op::Range{1, 2}] += 10;'
 error_line "$part"                           't[0] = u;'
@@ -58,8 +58,8 @@ works 't = 3; t = u; t += 10; t -= u; t *= x; t /= 2; Tensor v = t[0]; v = t[1];
 
 fails 'Write Tensor for a run-time scalar'   'auto f = op::compile([](Tensor a, float k) { return a * k; });'
 fails 'onepass::Static<T>'                   'auto f = op::compile([](Tensor a, int n) { return a * n; });'
-fails 'give its signature, compile<Tensor(Tensor, Tensor)>(f)' 'auto f = op::compile([](auto a, auto b) { return a * b; });'
-fails 'a parameter is a Tensor, a std::vector'                 'auto f = op::compile([](Tensor a, Array b) { return a; });'
+fails 'state the signature: compile<Tensor(Tensor, Tensor)>(f)' 'auto f = op::compile([](auto a, auto b) { return a * b; });'
+fails 'a parameter must be a Tensor, a std::vector'                 'auto f = op::compile([](Tensor a, Array b) { return a; });'
 fails 'template <class T> struct Layer'      'auto f = op::compile([](Plain p) { return p.w; });'
 fails 'template <class T> struct Layer'      'auto f = op::compile([](Mixed<Tensor> p) { return p.w; });'
 fails 'the same struct of Arrays'            'auto f = op::compile([](Layer<Tensor> p) { return p.w; }); f(Other<Array>{x, y});'
@@ -68,18 +68,18 @@ fails 'the same struct of Arrays'            'auto f = op::compile([](Layer<Tens
 fails 'struct template (Layer<Tensor>)'      'auto f = op::compile([](Tensor a) { return Plain{a, a}; });'
 fails 'the function returns nothing'         'auto f = op::compile([](Tensor a) { a + 1; });'
 fails 'the function returns a plain number'  'auto f = op::compile([](Tensor a) { return a.dim(0); });'
-fails 'the result is a Tensor'               'auto f = op::compile([](Tensor a) { return Array(); });'
-fails 'another number of arguments'          'auto f = op::compile([](Tensor a) { return a; }); f(x, y);'
-fails 'takes an Array or a number'           'auto f = op::compile([](Tensor a) { return a; }); f("x");'
+fails 'the result must be a Tensor'          'auto f = op::compile([](Tensor a) { return Array(); });'
+fails 'different numbers of arguments'       'auto f = op::compile([](Tensor a) { return a; }); f(x, y);'
+fails 'Pass an Array or a number'            'auto f = op::compile([](Tensor a) { return a; }); f("x");'
 fails 'a std::vector of Arrays'              'auto f = op::compile([](std::vector<Tensor> a) { return a; }); f(x);'
-fails 'as many targets as results'           'auto f = op::compile([](Tensor a) { return std::pair{a, a}; }); f.into(x)(y);'
-fails 'as many targets as results'           'auto f = op::compile([](Tensor a) { return std::array{a, a, a}; }); std::array<Array, 2> z; f.into(z)(y);'
-fails 'how many results a vector has'        'auto f = op::compile([](Tensor a) { return std::pair{a, std::vector{a}}; }); f.into(x, op::discard)(y);'
-fails 'a target is an Array'                 'auto f = op::compile([](Tensor a) { return a; }); f.into(1)(y);'
-fails 'a step of scan returns a pair'        'op::scan([](Tensor s, Tensor x) { return s + x; }, t, u);'
-fails 'returns the next state'               'op::fold([](Tensor s, Tensor x) { return std::pair{s, x}; }, t, u);'
+fails 'one target for each result'           'auto f = op::compile([](Tensor a) { return std::pair{a, a}; }); f.into(x)(y);'
+fails 'one target for each result'           'auto f = op::compile([](Tensor a) { return std::array{a, a, a}; }); std::array<Array, 2> z; f.into(z)(y);'
+fails 'the number of results in a vector'    'auto f = op::compile([](Tensor a) { return std::pair{a, std::vector{a}}; }); f.into(x, op::discard)(y);'
+fails 'a target must be an Array'            'auto f = op::compile([](Tensor a) { return a; }); f.into(1)(y);'
+fails 'must return a pair'                   'op::scan([](Tensor s, Tensor x) { return s + x; }, t, u);'
+fails 'must return the next state'           'op::fold([](Tensor s, Tensor x) { return std::pair{s, x}; }, t, u);'
 fails 'State'                                'op::fold([](Tensor s, Tensor x) { return s; }, "t", u);'
-fails 'takes a bound'                        'op::while_loop([](Tensor s) { return s > 0; }, [](Tensor s) { return s; }, t);'
+fails 'while_loop(cond, body, init, 100)'    'op::while_loop([](Tensor s) { return s > 0; }, [](Tensor s) { return s; }, t);'
 works 'auto s = op::scan([](Tensor s, Tensor x) { return std::pair{s + x, 2.0}; }, 0, x).second; s = op::fold([](Tensor s, Tensor i) { return s * i; }, x, 3);'
 fails 'bool'                                 'auto s = sum(t, true);'
 fails 'deleted'                              'Array a = Array::wrap(std::vector<float>{1, 2});'

@@ -100,8 +100,8 @@ template <class R> struct ResultArrays {
 // ---- the signature of a callable
 template <class F> struct SignatureOf {
   static_assert(kNever<F>,
-                "onepass: the parameters of this function cannot be seen. If its body has an error, that one comes first. For a "
-                "generic lambda or an overloaded call operator give its signature, compile<Tensor(Tensor, Tensor)>(f)");
+                "onepass: the parameter types of this function cannot be deduced. If its body has an error, fix that error first. For a "
+                "generic lambda or an overloaded call operator, state the signature: compile<Tensor(Tensor, Tensor)>(f)");
 };
 template <class R, class... P> struct SignatureOf<R (*)(P...)> {
   using type = R(P...);
@@ -212,23 +212,22 @@ template <class F, class R, class... P> class CompiledFunction {
   template <class T> static constexpr void check_parameter() {
     using U = std::remove_cvref_t<T>;
     static_assert(!std::is_arithmetic_v<U>,
-                  "onepass: a parameter is a plain number. Write Tensor for a run-time scalar, which changes from call to call without "
-                  "compiling anything, or onepass::Static<T> for a value that shapes the code");
-    static_assert(
-        detail::Nest<U>::known || !detail::kAggregate<U>,
-        "onepass: a parameter is a struct, but no template of Tensors. Write template <class T> struct Layer { T w, b; }, every field "
-        "a T or a vector, array, optional, tuple or such a struct of T, with Layer<Tensor> in the function and Layer<Array> in the "
-        "call");
-    static_assert(
-        std::is_arithmetic_v<U> || detail::Nest<U>::known || detail::kAggregate<U>,
-        "onepass: a parameter is a Tensor, a std::vector, array, tuple, pair or optional of these, a struct template of these, or a "
-        "Static<T>");
+                  "onepass: a parameter is a plain number. Write Tensor for a run-time scalar, which changes from call to call without a "
+                  "new compilation, or onepass::Static<T> for a value that is fixed when the function is recorded");
+    static_assert(detail::Nest<U>::known || !detail::kAggregate<U>,
+                  "onepass: a parameter is a struct, but not a struct template of Tensors. Write template <class T> struct Layer { T w, b; "
+                  "}, where every field is a T or a vector, array, optional, tuple or such a struct of T. Use Layer<Tensor> in the "
+                  "function and Layer<Array> in the call");
+    static_assert(std::is_arithmetic_v<U> || detail::Nest<U>::known || detail::kAggregate<U>,
+                  "onepass: this parameter type is not supported; a parameter must be a Tensor, a std::vector, array, tuple, pair or "
+                  "optional of Tensors, a struct template of Tensors, or a Static<T>");
   }
   static_assert((check_parameter<P>(), ..., true));
-  static_assert(!std::is_void_v<R>, "onepass: the function returns nothing: return a Tensor, or a tuple, pair, array or vector of Tensors");
-  static_assert(!std::is_arithmetic_v<R>, "onepass: the function returns a plain number: return a Tensor (Tensor(1.0) is a constant)");
+  static_assert(!std::is_void_v<R>, "onepass: the function returns nothing. Return a Tensor, or a tuple, pair, array or vector of Tensors");
+  static_assert(!std::is_arithmetic_v<R>, "onepass: the function returns a plain number. Return a Tensor (Tensor(1.0) is a constant)");
   static_assert(std::is_void_v<R> || std::is_arithmetic_v<R> || detail::Nest<R>::known,
-                "onepass: the result is a Tensor, or a std::tuple, pair, array, vector or struct template (Layer<Tensor>) of Tensors");
+                "onepass: this result type is not supported; the result must be a Tensor, or a std::tuple, pair, array, vector or struct "
+                "template (Layer<Tensor>) of Tensors");
 
   using Arguments = detail::NestTuple<std::tuple<std::remove_cvref_t<P>...>, std::remove_cvref_t<P>...>;
   using Nest = detail::Nest<R>;
@@ -249,7 +248,7 @@ template <class F, class R, class... P> class CompiledFunction {
   ///
   /// Errors    any onepass::Error, before any computation; InternalError is a defect of onepass.
   template <class... A> auto operator()(A&&... a) const {
-    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call and the function have different numbers of arguments");
     if constexpr ((kHasTensor<A> || ...)) {
       const detail::Inlining scope(core_);
       return static_cast<R>((*function_)(std::forward<A>(a)...));
@@ -263,7 +262,7 @@ template <class F, class R, class... P> class CompiledFunction {
 
   /// Calls the function without exceptions: returns a value, or the text of the error.
   template <class... A> onepass::Result<Result> try_call(const A&... a) const noexcept {
-    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call and the function have different numbers of arguments");
     const Flat flat = flatten(a...);
     detail::ResultReader results;
     std::string error;
@@ -276,7 +275,7 @@ template <class F, class R, class... P> class CompiledFunction {
   class Into {
    public:
     template <class... A> void operator()(const A&... a) const {
-      static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
+      static_assert(sizeof...(A) == sizeof...(P), "onepass: the call and the function have different numbers of arguments");
       const Flat flat = flatten(a...);
       core_.call_into(flat.arguments(), flat.structure(), targets_.targets());
     }
@@ -321,7 +320,7 @@ template <class F, class R, class... P> class CompiledFunction {
   /// Runs the call in this function's mode and in mode unfused (mode reference for an unfused function). Reports whether all bits agree,
   /// and otherwise the first differing operator and element. A debugging aid: slow, and needs much memory.
   template <class... A> Comparison compare(const A&... a) const {
-    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call has another number of arguments than the function");
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: the call and the function have different numbers of arguments");
     const Flat flat = flatten(a...);
     return core_.compare(flat.arguments(), flat.structure());
   }
@@ -394,7 +393,7 @@ template <class F, class R, class... P> class CompiledFunction {
     if constexpr (sizeof...(Y) == 1 && (!requires { std::tuple_size<R>::value; } || (detail::kTargetsOf<R, Y> && ...))) {
       (Nest::target(targets, y), ...);
     } else {
-      static_assert(sizeof...(Y) == detail::kTargets<R>, "onepass: as many targets as results (onepass::discard leaves one out)");
+      static_assert(sizeof...(Y) == detail::kTargets<R>, "onepass: pass one target for each result (onepass::discard skips a result)");
       std::tuple<Y&...> all{y...};
       Nest::target(targets, all);
     }
@@ -402,7 +401,7 @@ template <class F, class R, class... P> class CompiledFunction {
   template <class... Z> static Flat split(Targets& targets, Z&... z) {
     constexpr bool together = sizeof...(Z) == 1 + sizeof...(P);  // all destinations in one tuple, pair or array
     constexpr std::size_t n = together ? 1 : detail::kTargets<R>;
-    static_assert(sizeof...(Z) == n + sizeof...(P), "onepass: the targets, one for each result, then the arguments");
+    static_assert(sizeof...(Z) == n + sizeof...(P), "onepass: pass one target for each result, then the arguments");
     std::tuple<Z&...> all{z...};
     [&]<std::size_t... I>(std::index_sequence<I...>) { add_targets(targets, std::get<I>(all)...); }(std::make_index_sequence<n>{});
     return [&]<std::size_t... I>(std::index_sequence<I...>) { return flatten(std::get<n + I>(all)...); }(std::index_sequence_for<P...>{});

@@ -117,7 +117,7 @@ auto grad(const Tensor& loss, const X&... xs) {
 template <class F, class... A> requires(sizeof...(A) > 0 && (detail::HasTensors<A> && ...)) auto value_and_grad(F&& f, const A&... args) {
   auto value = f(args...);
   static_assert(detail::HasTensors<decltype(value)>,
-                "onepass: value_and_grad's function returns a Tensor, or a tuple that begins with one");
+                "onepass: the function passed to value_and_grad must return a Tensor, or a tuple whose first element is a Tensor");
   const std::vector<Tensor> flat = detail::tensors_in(args...), results = detail::tensors_in(value);
   std::vector<Tensor> derivatives(flat.size());
   detail::gradients("value_and_grad", results.empty() ? Tensor() : results[0], detail::span_of(flat), derivatives.data());
@@ -175,20 +175,21 @@ template <class F, class B> class CustomVjp {
   template <class... A> auto call(const A&... args) const {
     auto result = f_(args...);
     using R = decltype(result);
-    static_assert(detail::HasTensors<R>, "onepass: custom_vjp's function returns a Tensor, or a tuple, vector or struct of Tensors");
+    static_assert(detail::HasTensors<R>,
+                  "onepass: the function passed to custom_vjp must return a Tensor, or a tuple, vector or struct of Tensors");
     std::vector<Tensor> results = detail::tensors_in(result);
-    detail::set_derivative(detail::tensors_in(args...), results,
-                           [backward = backward_, args = std::tuple<A...>(args...), result](detail::TensorSpan xs, detail::TensorSpan ys,
-                                                                                            detail::TensorSpan dys) {
-                             const Tensor *x = xs.data(), *y = ys.data(), *dy = dys.data();
-                             const auto at =
-                                 std::apply([&](const A&... a) { return std::tuple<A...>{detail::with_tensors<A>(a, x)...}; }, args);
-                             const R of = detail::with_tensors<R>(result, y), by = detail::with_tensors<R>(result, dy);
-                             const auto gradients = std::apply([&](const A&... a) { return (*backward)(a..., of, by); }, at);
-                             static_assert(detail::HasTensors<std::remove_cvref_t<decltype(gradients)>>,
-                                           "onepass: custom_vjp's backward function returns the gradient of each argument");
-                             return detail::tensors_in(gradients);
-                           });
+    detail::set_derivative(
+        detail::tensors_in(args...), results,
+        [backward = backward_, args = std::tuple<A...>(args...), result](detail::TensorSpan xs, detail::TensorSpan ys,
+                                                                         detail::TensorSpan dys) {
+          const Tensor *x = xs.data(), *y = ys.data(), *dy = dys.data();
+          const auto at = std::apply([&](const A&... a) { return std::tuple<A...>{detail::with_tensors<A>(a, x)...}; }, args);
+          const R of = detail::with_tensors<R>(result, y), by = detail::with_tensors<R>(result, dy);
+          const auto gradients = std::apply([&](const A&... a) { return (*backward)(a..., of, by); }, at);
+          static_assert(detail::HasTensors<std::remove_cvref_t<decltype(gradients)>>,
+                        "onepass: the backward function passed to custom_vjp must return one gradient for each argument");
+          return detail::tensors_in(gradients);
+        });
     const Tensor* next = results.data();
     return detail::with_tensors<R>(std::move(result), next);
   }
@@ -205,7 +206,8 @@ template <class F> class Checkpoint {
     const std::uint32_t first = detail::recorded_nodes();
     auto result = f_(args...);
     using R = decltype(result);
-    static_assert(detail::HasTensors<R>, "onepass: checkpoint's function returns a Tensor, or a tuple, vector or struct of Tensors");
+    static_assert(detail::HasTensors<R>,
+                  "onepass: the function passed to checkpoint must return a Tensor, or a tuple, vector or struct of Tensors");
     std::vector<Tensor> results = detail::tensors_in(result);
     detail::compute_again(first, {results.data(), results.size()});
     const Tensor* next = results.data();
@@ -262,7 +264,8 @@ template <class F> class Vmap {
     const Tensor* element = elements.data();
     auto result = std::apply(f_, std::tuple<A...>{detail::with_tensors<A>(args, element)...});
     using R = decltype(result);
-    static_assert(detail::HasTensors<R>, "onepass: vmap's function returns a Tensor, or a tuple, vector or struct of Tensors");
+    static_assert(detail::HasTensors<R>,
+                  "onepass: the function passed to vmap must return a Tensor, or a tuple, vector or struct of Tensors");
     const std::vector<Tensor> ys = detail::tensors_in(result);
     std::vector<Tensor> results(ys.size());
     detail::mapped(detail::span_of(ys), detail::span_of(elements), detail::span_of(all), results.data());
@@ -370,7 +373,7 @@ namespace detail {
 
 struct CompiledAccess {
   template <class F, class R, class... P, class... A> static auto vjp(const CompiledFunction<F, R, P...>& f, const A&... arguments) {
-    static_assert(sizeof...(A) == sizeof...(P), "onepass: vjp has another number of arguments than the function");
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: the vjp call and the function have different numbers of arguments");
     using Results = Nest<R>;
     using Keeper = Pullback<R, std::tuple<std::remove_cvref_t<P>...>, A...>;
     const auto flat = CompiledFunction<F, R, P...>::flatten(arguments...);
@@ -380,7 +383,7 @@ struct CompiledAccess {
                                                                             Keeper(std::move(core), arguments...));
   }
   template <class F, class R, class... P, class... A> static auto check(const CompiledFunction<F, R, P...>& f, const A&... arguments) {
-    static_assert(sizeof...(A) == sizeof...(P), "onepass: check_gradients has another number of arguments than the function");
+    static_assert(sizeof...(A) == sizeof...(P), "onepass: the check_gradients call and the function have different numbers of arguments");
     const auto flat = CompiledFunction<F, R, P...>::flatten(arguments...);
     return f.core_.check_gradients(flat.arguments(), flat.structure());
   }

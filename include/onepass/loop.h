@@ -86,7 +86,8 @@ template <HasTensors S> S state_of(const S& like, const StateLoop& loop) {
 
 /// Converts the return value of a step to the state of the next one.
 template <class S, class R> S next_state(R&& returned) {
-  static_assert(std::convertible_to<R&&, S>, "onepass: a step of a loop returns the next state, of the type of the one that it takes");
+  static_assert(std::convertible_to<R&&, S>,
+                "onepass: the step function of a loop must return the next state, with the same type as the state that it takes");
   return std::forward<R>(returned);
 }
 
@@ -120,7 +121,7 @@ auto scan(F&& f, const S& init, const X& xs, bool reverse = false, std::source_l
   using R = std::remove_cvref_t<decltype(f(state, elements.at(loop)))>;
   static_assert(
       requires { requires std::tuple_size<R>::value == 2; },
-      "onepass: a step of scan returns a pair: the next state, and the step's result");
+      "onepass: the step function of scan must return a pair: the next state and the result of the step");
   using Y = detail::AsTensor<std::tuple_element_t<1, R>>;
   std::optional<Y> like;
   while (loop.next()) {
@@ -168,7 +169,8 @@ auto while_loop(C&& cond, F&& body, const S& init, std::int64_t bound, std::sour
   });
 }
 template <class C, class F, class S,
-          detail::Advice advice = "while_loop takes a bound, the most steps that it may take: while_loop(cond, body, init, 100)">
+          detail::Advice advice =
+              "while_loop: the maximum number of steps is missing. Pass it as the last argument: while_loop(cond, body, init, 100)">
 auto while_loop(C&& cond, F&& body, const S& init) = delete;  // reports the advice above
 
 }  // namespace onepass

@@ -139,7 +139,8 @@ class ONEPASS_API ResultReader {
 /// Discards a result with several leaves. Their number must be static.
 template <class Nest, class Flat> void discard_leaves(Flat& flat) {
   static_assert(!Nest::dynamic,
-                "onepass: how many results a vector has is not known before the call: give a vector of targets, or return a tuple");
+                "onepass: the number of results in a vector is unknown before the call, so it cannot be discarded as a whole. Pass a "
+                "vector of targets, or return a tuple");
   for (std::size_t i = 0; i < Nest::leaves; ++i) flat.leaf(nullptr);
 }
 
@@ -157,7 +158,7 @@ template <> struct Nest<Tensor> {
   static constexpr std::size_t leaves = 1;
   template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
     if constexpr (std::same_as<A, Array> || Number<A>) flat.leaf(CallArgument(a));
-    else static_assert(kNever<A>, "onepass: where the function takes a Tensor, a call takes an Array or a number");
+    else static_assert(kNever<A>, "onepass: the function takes a Tensor here. Pass an Array or a number in the call");
   }
   static Tensor read(TensorReader& in) { return in.leaf(); }
   static void write(ResultWriter& out, Tensor t) { out.leaf(t); }
@@ -167,7 +168,7 @@ template <> struct Nest<Tensor> {
     if constexpr (std::same_as<std::remove_const_t<Y>, Array>)
       flat.leaf(const_cast<Array*>(&y));  // the handle is unchanged; its elements are written
     else if constexpr (std::same_as<std::remove_const_t<Y>, Discard>) flat.leaf(nullptr);
-    else static_assert(kNever<Y>, "onepass: a target is an Array, or onepass::discard");
+    else static_assert(kNever<Y>, "onepass: a target must be an Array or onepass::discard");
   }
 };
 
@@ -180,7 +181,7 @@ template <class T> struct Nest<std::vector<T>> {
         requires {
           list.size();
           requires std::is_lvalue_reference_v<decltype(*list.begin())>;
-        }, "onepass: where the function takes a std::vector of Tensors, a call takes a std::vector of Arrays");
+        }, "onepass: the function takes a std::vector of Tensors here. Pass a std::vector of Arrays in the call");
     flat.note(static_cast<std::int64_t>(list.size()));
     for (const auto& a : list) Inner::flatten(flat, a);
   }
@@ -256,7 +257,7 @@ template <class T> struct Nest<Static<T>> {
   static constexpr bool known = true, dynamic = true, has_tensor = false;
   static constexpr std::size_t leaves = 0;
   template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
-    static_assert(std::is_convertible_v<A, T>, "onepass: where the function takes a Static<T>, a call takes a T");
+    static_assert(std::is_convertible_v<A, T>, "onepass: the function takes a Static<T> here. Pass a T in the call");
     const T value = static_cast<T>(a);
     static_assert(sizeof(T) <= sizeof(std::int64_t));
     std::int64_t bits = 0;
@@ -282,8 +283,9 @@ template <class Tuple, class... T> struct NestTuple {
   template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
     static_assert(
         requires { std::tuple_size<A>::value; },
-        "onepass: where the function takes a tuple, pair or array of Tensors, a call takes one of Arrays");
-    static_assert(std::tuple_size<A>::value == sizeof...(T), "onepass: the tuple of Arrays has another length than the function's");
+        "onepass: the function takes a tuple, pair or array of Tensors here. Pass a tuple, pair or array of Arrays in the call");
+    static_assert(std::tuple_size<A>::value == sizeof...(T),
+                  "onepass: the tuple of Arrays in the call and the tuple in the function have different lengths");
     [&]<std::size_t... I>(std::index_sequence<I...>) { (Nest<T>::flatten(flat, std::get<I>(a)), ...); }(Indices{});
   }
   static Tuple read(TensorReader& in) { return Tuple{Nest<T>::read(in)...}; }
@@ -312,7 +314,7 @@ template <class Tuple, class... T> struct NestTuple {
     if constexpr (std::is_same_v<std::remove_const_t<Y>, Discard>) {
       discard_leaves<NestTuple>(flat);
     } else {
-      static_assert(std::tuple_size<std::remove_const_t<Y>>::value == sizeof...(T), "onepass: as many targets as results");
+      static_assert(std::tuple_size<std::remove_const_t<Y>>::value == sizeof...(T), "onepass: pass one target for each result");
       [&]<std::size_t... I>(std::index_sequence<I...>) { (Nest<T>::target(flat, std::get<I>(y)), ...); }(Indices{});
     }
   }
@@ -466,8 +468,8 @@ template <class S, class... F> struct NestStruct<S, std::tuple<F&...>> {
 
   template <class Flat, class A> static void flatten(Flat& flat, const A& a) {
     static_assert(kSameTemplate<S, A>,
-                  "onepass: where the function takes a struct of Tensors such as Layer<Tensor>, a call takes the same struct of Arrays, "
-                  "Layer<Array>");
+                  "onepass: the function takes a struct of Tensors here, such as Layer<Tensor>. Pass the same struct of Arrays in the "
+                  "call: Layer<Array>");
     if constexpr (kSameTemplate<S, A>) Inner::flatten(flat, tie_fields<fields>(a));
   }
   static S read(TensorReader& in) { return Inner::read(in); }
@@ -479,8 +481,9 @@ template <class S, class... F> struct NestStruct<S, std::tuple<F&...>> {
   }
   template <class Flat, class Y> static void target(Flat& flat, Y& y) {
     constexpr bool is_discard = std::is_same_v<std::remove_const_t<Y>, Discard>;
-    static_assert(is_discard || kSameTemplate<S, std::remove_const_t<Y>>,
-                  "onepass: the target of a struct of Tensors such as Layer<Tensor> is the same struct of Arrays, Layer<Array>");
+    static_assert(
+        is_discard || kSameTemplate<S, std::remove_const_t<Y>>,
+        "onepass: the result is a struct of Tensors, such as Layer<Tensor>. Pass the same struct of Arrays as the target: Layer<Array>");
     if constexpr (is_discard) {
       discard_leaves<Inner>(flat);
     } else if constexpr (kSameTemplate<S, std::remove_const_t<Y>>) {

@@ -52,7 +52,7 @@ class Tensor {
 
   Tensor(const Tensor&) noexcept = default;
 
-  template <detail::Advice advice = "a Tensor has no value while it is recorded: to choose by element write where(c, a, b)">
+  template <detail::Advice advice = "a Tensor has no value while it is recorded. Write where(c, a, b) to choose for each element">
   explicit operator bool() const = delete;  // the advice above: write where(c, a, b)
 
   // ---- properties: fixed during recording; usable in loops, shapes and as numbers ----
@@ -118,15 +118,15 @@ class Tensor {
   Tensor& operator-=(const Operand& b) &;
   Tensor& operator*=(const Operand& b) &;
   Tensor& operator/=(const Operand& b) &;
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned. Use x.at({i}).set(v), where or scatter">
   void operator=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned. Use x.at({i}).set(v), where or scatter">
   void operator+=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned. Use x.at({i}).set(v), where or scatter">
   void operator-=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned. Use x.at({i}).set(v), where or scatter">
   void operator*=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
-  template <detail::Advice advice = "an element of a Tensor cannot be assigned: write x.at({i}).set(v), where or scatter">
+  template <detail::Advice advice = "an element of a Tensor cannot be assigned. Use x.at({i}).set(v), where or scatter">
   void operator/=(const Operand&) && = delete;  // an element cannot be assigned: write x.at({i}).set(v), where or scatter
 
   Tensor operator!() const;
