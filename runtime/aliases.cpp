@@ -45,8 +45,8 @@ template <class F> void each_overlap(const LaunchPlan& plan, std::byte* const* b
 }
 
 [[noreturn]] void fail_overlap(const LaunchPlan& plan, std::size_t k, std::size_t other) {
-  throw ValueError(fmt::format("targets {} and {} overlap; each result needs memory of its own", plan.output_names[plan.target_of[k]],
-                               plan.output_names[plan.target_of[other]]));
+  throw ValueError(fmt::format("targets {} and {} overlap; each result needs separate memory. Pass targets that do not overlap.",
+                               plan.output_names[plan.target_of[k]], plan.output_names[plan.target_of[other]]));
 }
 
 }  // namespace

@@ -86,12 +86,14 @@ std::string text_of(std::span<const std::int64_t> list) {
 /// Returns the number of elements. Throws even for zero elements if the strides of the other axes overflow.
 std::int64_t count_elements(const char* what, std::span<const std::int64_t> shape, DType dtype) {
   if (shape.size() > static_cast<std::size_t>(kMaxRank))
-    throw ShapeError(fmt::format("{}: {} axes are more than the {} that an array can have", what, shape.size(), kMaxRank));
+    throw ShapeError(fmt::format("{}: {} axes given; an array has at most {} axes", what, shape.size(), kMaxRank));
   std::int64_t size = 1, countable = static_cast<std::int64_t>(size_of(dtype));
   for (const std::int64_t length : shape) {
-    if (length < 0) throw ShapeError(fmt::format("{}: shape {} has a negative length", what, text_of(shape)));
+    if (length < 0)
+      throw ShapeError(fmt::format("{}: shape {} has a negative length; each length must be 0 or more", what, text_of(shape)));
     if (__builtin_mul_overflow(countable, std::max<std::int64_t>(length, 1), &countable))
-      throw ShapeError(fmt::format("{}: shape {} of {} has more bytes than an address can count", what, text_of(shape), name_of(dtype)));
+      throw ShapeError(
+          fmt::format("{}: shape {} of type {} needs more bytes than a 64-bit address can count", what, text_of(shape), name_of(dtype)));
     size *= length;
   }
   return size;
@@ -236,7 +238,7 @@ std::int64_t* Array::reserve_dims(int rank) {
   if (rank > kInlineRank) {
     // noexcept code frees this, so the failure must precede the change of rank_.
     auto* const block = new (std::nothrow) std::int64_t[2 * static_cast<std::size_t>(rank)];
-    if (!block) throw Error(fmt::format("out of memory: {} bytes cannot be had", 16 * rank));
+    if (!block) throw Error(fmt::format("out of memory: cannot allocate {} bytes", 16 * rank));
     heap_ = block;
   }
   rank_ = static_cast<std::uint8_t>(rank);
@@ -355,7 +357,8 @@ Array Array::zeros(Extents shape, DType dtype, Device device) {
 namespace {
 
 [[noreturn]] void fail_fill(const std::string& value, DType dtype) {
-  throw ValueError(fmt::format("full: {} is no value of {}{}", value, name_of(dtype), dtype == DType::Bool ? ", which has 0 and 1" : ""));
+  throw ValueError(fmt::format("full: {} is not a value of type {}{}", value, name_of(dtype),
+                               dtype == DType::Bool ? ", which has only the values 0 and 1" : ""));
 }
 
 /// Returns the largest value of an integer dtype. The smallest is 0, or -1 minus the largest.
@@ -455,8 +458,9 @@ Array Array::wrap_strided(void* data, std::size_t count, DType dtype, Extents sh
     const bool counted =
         extent_of(shape, strides, low, high) && !__builtin_add_overflow(low, offset, &low) && !__builtin_add_overflow(high, offset, &high);
     if (!counted || low < 0 || static_cast<std::uint64_t>(high) >= count)
-      throw ShapeError(fmt::format("wrap: shape {} with strides {} from element {} on reaches outside the memory, which has {} elements",
-                                   text_of(shape), text_of(strides), offset, count));
+      throw ShapeError(
+          fmt::format("wrap: shape {} with strides {} starting at element {} reaches outside the memory, which has {} elements",
+                      text_of(shape), text_of(strides), offset, count));
   }
   auto* const first =
       size > 0 ? static_cast<std::byte*>(data) + offset * static_cast<std::int64_t>(size_of(dtype)) : static_cast<std::byte*>(data);
@@ -478,10 +482,10 @@ Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents 
     if (!extent_of(shape, strides, low, high) || __builtin_sub_overflow(high, low, &bytes) ||
         __builtin_mul_overflow(bytes, static_cast<std::int64_t>(size_of(dtype)), &bytes))
       throw ShapeError(
-          fmt::format("wrap: shape {} with strides {} spans more bytes than an address can count", text_of(shape), text_of(strides)));
-    if (!data) throw ValueError(fmt::format("wrap: null is no memory for shape {}", text_of(shape)));
+          fmt::format("wrap: shape {} with strides {} spans more bytes than a 64-bit address can count", text_of(shape), text_of(strides)));
+    if (!data) throw ValueError(fmt::format("wrap: the pointer is null, but shape {} needs memory", text_of(shape)));
     if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)  // C++ and GPU kernels cannot access misaligned elements
-      throw ValueError(fmt::format("wrap: elements of {} stand at multiples of {} bytes, which the address {} is none of", name_of(dtype),
+      throw ValueError(fmt::format("wrap: address {2} is not {1}-byte aligned, as {0} requires. Copy the data or align it.", name_of(dtype),
                                    size_of(dtype), data));
     std::copy(strides.begin(), strides.end(), result.dims() + result.rank_);
     read_only = read_only || elements_may_overlap(shape, strides);
@@ -507,18 +511,17 @@ std::pair<const std::byte*, const std::byte*> Array::byte_range() const noexcept
 }
 
 void Array::fail_axis(const char* what, int axis) const {
-  throw IndexError(fmt::format("{}: there is no axis {} in shape {}, which has {}", what, axis, text_of(shape()), rank()));
+  throw IndexError(fmt::format("{}: axis {} is out of range for shape {}, whose rank is {}", what, axis, text_of(shape()), rank()));
 }
 
 void Array::fail_read_only() const {
-  throw ValueError(fmt::format(
-      "a read-only array {}{} cannot be written: it wraps const memory, or its elements share memory; `copy()` gives one that can",
-      name_of(dtype_), text_of(shape())));
+  throw ValueError(fmt::format("array {}{} is read-only: it wraps const memory, or its elements share memory. Write to a `copy()` of it.",
+                               name_of(dtype_), text_of(shape())));
 }
 
 void Array::check_cpu(const char* what) const {
   if (device_.is_cuda())
-    throw ValueError(fmt::format("{}: the array {}{} is on cuda:{}, where the cpu cannot read it; `to(Device::cpu())` copies it", what,
+    throw ValueError(fmt::format("{}: the array {}{} is on cuda:{}, so the CPU cannot read it. Copy it with `to(Device::cpu())`.", what,
                                  name_of(dtype_), text_of(shape()), device_.index()));
 }
 
@@ -529,7 +532,7 @@ void Array::check_memory(const char* what) const {
 int Array::axis_of(const char* what, std::int64_t axis) const {
   const std::int64_t counted = axis < 0 ? axis + rank_ : axis;
   if (counted < 0 || counted >= rank_)
-    throw IndexError(fmt::format("{}: there is no axis {} in shape {}, which has {}", what, axis, text_of(shape()), rank()));
+    throw IndexError(fmt::format("{}: axis {} is out of range for shape {}, whose rank is {}", what, axis, text_of(shape()), rank()));
   return static_cast<int>(counted);
 }
 
@@ -538,13 +541,13 @@ int Array::axis_of(const char* what, std::int64_t axis) const {
 void Array::check_elements(const char* what, DType dtype) const {
   check_memory(what);
   check_cpu(what);
-  if (dtype_ != dtype) throw DTypeError(fmt::format("{}: the elements are {}, not {}", what, name_of(dtype_), name_of(dtype)));
+  if (dtype_ != dtype) throw DTypeError(fmt::format("{}: the elements have type {}, not {}", what, name_of(dtype_), name_of(dtype)));
 }
 
 void Array::check_span(DType dtype, bool reads_only) const {
   check_elements("span", dtype);
   if (!contiguous_)
-    throw ShapeError(fmt::format("span: the elements of shape {} with strides {} are not one after the other; `contiguous()` makes them so",
+    throw ShapeError(fmt::format("span: the elements of shape {} with strides {} are not contiguous. Call `contiguous()` first.",
                                  text_of(shape()), text_of(strides())));
   if (read_only_ && !reads_only) fail_read_only();
 }
@@ -556,7 +559,7 @@ Array Array::contiguous_bytes(DType dtype) const {
 
 const void* Array::item_address(DType dtype) const {
   check_elements("item", dtype);
-  if (size_ != 1) throw ShapeError(fmt::format("item: shape {} has {} elements, not one", text_of(shape()), size_));
+  if (size_ != 1) throw ShapeError(fmt::format("item: shape {} has {} elements; exactly one is required", text_of(shape()), size_));
   return data_;
 }
 
@@ -564,11 +567,12 @@ const void* Array::element_address(Extents index, DType dtype) const {
   check_elements("at", dtype);
   if (index.size() != rank_)
     throw IndexError(
-        fmt::format("at: index {} has {} numbers for shape {}, which has {} axes", text_of(index), index.size(), text_of(shape()), rank()));
+        fmt::format("at: index {} has {} components, but shape {} has {} axes", text_of(index), index.size(), text_of(shape()), rank()));
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < index.size(); ++i) {
     const std::int64_t length = shape()[i], at = index[i] < 0 ? index[i] + length : index[i];
-    if (at < 0 || at >= length) throw IndexError(fmt::format("at: index {} is outside shape {}", text_of(index), text_of(shape())));
+    if (at < 0 || at >= length)
+      throw IndexError(fmt::format("at: index {} is out of range for shape {}", text_of(index), text_of(shape())));
     offset += at * strides()[i];
   }
   return static_cast<const std::byte*>(data_) + offset * static_cast<std::int64_t>(size_of(dtype_));
@@ -613,13 +617,13 @@ Array Array::to(Device device) const {
 Array Array::transpose(Extents axes) const {
   if (axes.size() != rank_)
     throw ShapeError(
-        fmt::format("transpose: axes {} do not name each of the {} axes of shape {} once", text_of(axes), rank(), text_of(shape())));
+        fmt::format("transpose: axes {} must list each of the {} axes of shape {} exactly once", text_of(axes), rank(), text_of(shape())));
   Array result = like(rank_);
   std::int64_t* const lengths = result.dims();
   std::uint32_t seen = 0;
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const int axis = axis_of("transpose", axes[i]);
-    if (seen >> axis & 1) throw ShapeError(fmt::format("transpose: axes {} name axis {} twice", text_of(axes), axis));
+    if (seen >> axis & 1) throw ShapeError(fmt::format("transpose: axes {} list axis {} twice", text_of(axes), axis));
     seen |= 1u << axis;
     lengths[i] = dims()[axis];
     lengths[rank_ + i] = dims()[rank_ + axis];
@@ -648,8 +652,8 @@ Array Array::reshape(Extents shape) const {
     *open = 1;
     const std::int64_t others = count_elements("reshape", wanted, dtype_);
     if (others == 0 || size_ % others != 0)
-      throw ShapeError(fmt::format("reshape: no length for -1 makes {} hold the {} elements of shape {}", text_of(shape), size_,
-                                   text_of(this->shape())));
+      throw ShapeError(fmt::format("reshape: -1 has no solution: no length makes {} hold the {} elements of shape {}", text_of(shape),
+                                   size_, text_of(this->shape())));
     *open = size_ / others;
   }
   const std::int64_t size = count_elements("reshape", wanted, dtype_);
@@ -691,7 +695,7 @@ Array Array::reshape(Extents shape) const {
 
 Array Array::slice(int axis, std::int64_t start, std::int64_t stop, std::int64_t step) const {
   const int i = axis_of("slice", axis);
-  if (step == 0) throw ValueError("slice: a step of 0 goes nowhere; give another");
+  if (step == 0) throw ValueError("slice: the step is 0. Pass a nonzero step.");
   const std::int64_t length = dims()[i];
   // Positions are clamped to the possible start and end of a walk in this direction.
   const std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? length : length - 1;
@@ -737,8 +741,8 @@ Array Array::broadcast_to(Extents shape) const {
 
 Array Array::bitcast(DType dtype) const {
   if (size_of(dtype) != size_of(dtype_))
-    throw DTypeError(fmt::format("bitcast: elements of {} have {} bytes, those of {} have {}", name_of(dtype_), size_of(dtype_),
-                                 name_of(dtype), size_of(dtype)));
+    throw DTypeError(fmt::format("bitcast: {} has {} bytes per element, but {} has {}; the sizes must be equal", name_of(dtype_),
+                                 size_of(dtype_), name_of(dtype), size_of(dtype)));
   Array result = *this;
   result.dtype_ = dtype;
   return result;

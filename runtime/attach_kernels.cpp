@@ -119,8 +119,8 @@ void Specialised::tried(bool kernel, std::int64_t nanoseconds) {
   // The best runs are compared, because other runs include noise from other processes. A tie favors the specialized kernel, which is
   // already built.
   state_.store(special <= generic ? State::Used : State::Dropped, std::memory_order_release);
-  log(LogLevel::debug, "a hot shape's own kernel took {} ns in its trial, the generic one {} ns: it is {}", special, generic,
-      special <= generic ? "used" : "dropped");
+  log(LogLevel::debug, "a specialized kernel took {} ns in its trial, the generic kernel took {} ns; the specialized kernel is {}", special,
+      generic, special <= generic ? "used" : "dropped");
 }
 
 int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, const Attaching& how, bool trial) {

@@ -152,7 +152,7 @@ class Worker {
             "onepass-compile", [](void* self) { static_cast<Worker*>(self)->work(); }, this)) {
       running_ = false;
       static constinit Once once;
-      if (once.first()) log(LogLevel::warning, "no background thread can be started: kernels keep their quickly compiled code");
+      if (once.first()) log(LogLevel::warning, "no background thread can be started; kernels keep their baseline code");
     }
     os::wake(changed_, 1);
   }

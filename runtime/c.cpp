@@ -70,7 +70,7 @@ template <class T> T& checked(T* pointer, const char* function, const char* what
 onepass::DType dtype_of(onepass_dtype dtype, const char* function) {
   static_assert(ONEPASS_F64 == static_cast<int>(onepass::DType::F64) && ONEPASS_U8 == static_cast<int>(onepass::DType::U8));
   if (dtype < 0 || dtype >= onepass::kDTypeCount)
-    throw onepass::ValueError(fmt::format("{}: {} is no dtype", function, static_cast<int>(dtype)));
+    throw onepass::ValueError(fmt::format("{}: {} is not a valid dtype", function, static_cast<int>(dtype)));
   return static_cast<onepass::DType>(dtype);
 }
 
@@ -94,7 +94,7 @@ std::vector<onepass::FormulaArgument> arguments_of(const onepass_value* values, 
       case ONEPASS_VALUE_INT: out.emplace_back(v.of.integer); break;
       case ONEPASS_VALUE_UINT: out.emplace_back(v.of.natural); break;
       case ONEPASS_VALUE_BOOL: out.emplace_back(v.of.integer != 0); break;
-      default: throw onepass::ValueError(fmt::format("{}: argument {} has the kind {}, which is none", function, i, v.kind));
+      default: throw onepass::ValueError(fmt::format("{}: argument {} has the unknown kind {}", function, i, v.kind));
     }
   }
   return out;
@@ -140,7 +140,7 @@ onepass_status onepass_array_wrap(void* data, onepass_dtype dtype, int rank, con
     else
       for (std::size_t i = lengths.size(); i-- > 1;)
         if (__builtin_mul_overflow(steps[i], lengths[i], &steps[i - 1]))
-          throw onepass::ShapeError("onepass_array_wrap: the shape has more elements than an address can count");
+          throw onepass::ShapeError("onepass_array_wrap: the shape has more elements than a 64-bit address can count");
     auto made = std::make_unique<onepass_array>();
     const auto owner = onepass::detail::Shared<Owner>::make();
     made->array = Array::wrap_pointer(data, dtype_of(dtype, kName), lengths, steps, read_only != 0, owner);
@@ -185,7 +185,8 @@ onepass_status onepass_array_copy_to(const onepass_array* array, void* out, size
   return guarded([&] {
     const Array& a = checked(array, kName, "the array").array;
     if (bytes != static_cast<std::size_t>(a.bytes()))
-      throw onepass::ValueError(fmt::format("{}: there is room for {} bytes, the elements have {}", kName, bytes, a.bytes()));
+      throw onepass::ValueError(
+          fmt::format("{}: the buffer has {} bytes, but the elements have {} bytes; the sizes must be equal", kName, bytes, a.bytes()));
     if (bytes > 0) a.to(onepass::Device::cpu()).copy_elements(&checked(static_cast<char*>(out), kName, "out"));
   });
 }
@@ -246,7 +247,7 @@ onepass_status onepass_formula_call(const onepass_formula* formula, const onepas
     static_cast<void>(checked(results, kName, "the list of results"));
     if (result_count != f.outputs().size())
       throw onepass::ValueError(
-          fmt::format("{}: there is room for {} results, the formula has {}", kName, result_count, f.outputs().size()));
+          fmt::format("{}: the list has space for {} results, but the formula has {}", kName, result_count, f.outputs().size()));
     const auto given = arguments_of(arguments, argument_count, kName);
     const onepass::FormulaResults got = f(std::span<const onepass::FormulaArgument>(given));
     std::vector<std::unique_ptr<onepass_array>> made;
@@ -282,7 +283,7 @@ onepass_status onepass_formula_stats(const onepass_formula* formula, onepass_sta
     const onepass_stats all{room,        s.calls,       s.recordings, s.kernels,    s.launches,      s.compiles,
                             s.optimised, s.specialized, s.fallbacks,  s.bytes_read, s.bytes_written, s.bytes_allocated};
     if (room < sizeof(std::size_t))
-      throw onepass::ValueError(fmt::format("{}: `bytes` is {}, set it to sizeof(onepass_stats)", kName, room));
+      throw onepass::ValueError(fmt::format("{}: `bytes` is {}. Set it to sizeof(onepass_stats).", kName, room));
     std::memcpy(out, &all, std::min(room, sizeof all));  // a program with an older, shorter struct gets its fields
   });
 }

@@ -16,7 +16,7 @@ namespace onepass::runtime {
 
 const std::exception_ptr& out_of_memory() {
   static const std::exception_ptr error = std::make_exception_ptr(
-      MemoryError("out of memory: the system has none left for what a call needs to be prepared; nothing was computed"));
+      MemoryError("out of memory: the system cannot provide the memory that preparing a call needs; nothing was computed"));
   return error;
 }
 

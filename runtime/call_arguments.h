@@ -50,7 +50,7 @@ template <class Body> bool without_exceptions(std::string& error, Body&& body) n
       body();
       return true;
     } catch (const std::exception& e) { error = e.what(); } catch (...) {
-      error = "the function threw something that is no std::exception while it was recorded";
+      error = "the function threw an exception that is not a std::exception while it was recorded";
     }
   } catch (...) {  // out of memory for the text
     error.clear();

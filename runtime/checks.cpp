@@ -49,8 +49,8 @@ bool same_node(const Graph& a, const Graph& b, NodeId id) {
 }
 
 constexpr std::string_view kDependsOnlyOn =
-    "it must depend on nothing but types, shapes and Static values. A captured number that changed is the likely cause: pass what changes "
-    "as an argument";
+    "a recording must depend only on types, shapes and Static values. A captured number has probably changed. Pass values that change as "
+    "arguments";
 
 // Throws Error if two recordings differ. `option`: the option that requested the check; `slot_bits`: the first recording's scalar
 // parameters in this call.
@@ -58,18 +58,19 @@ void check_same_recording(std::string_view option, const Graph& first, const Gra
   NodeId id = 0;
   while (id < first.size() && id < second.size() && same_node(first, second, id)) ++id;
   if (id < first.size() || id < second.size())
-    throw Error(fmt::format("{}: the function recorded {} first and {} when it was run again on the same types; {}.", option,
+    throw Error(fmt::format("{}: the function recorded {} first, but {} when it ran again with the same types; {}.", option,
                             node_text(first, id), node_text(second, id), kDependsOnlyOn));
   if (first.outputs != second.outputs || first.output_names != second.output_names)
-    throw Error(fmt::format("{}: the function had other results when it was run again on the same types; {}.", option, kDependsOnlyOn));
+    throw Error(
+        fmt::format("{}: the function returned different results when it ran again with the same types; {}.", option, kDependsOnlyOn));
   for (id = 0; id < first.size(); ++id) {
     if (first[id].op != ir::Op::Slot) continue;
     const std::uint64_t slot = first[id].bits, was = slot_bits[slot], is = second.slots[slot].bits;
     if (was == is) continue;
     const DType type = first[id].dtype;
     throw Error(
-        fmt::format("{}: the number{} was {} when the function was recorded and is {} now: a captured variable "
-                    "changed, and compiled calls keep the first value. Pass what changes as an argument.",
+        fmt::format("{}: the number{} was {} when the function was recorded and is {} now: a captured variable changed, but compiled calls "
+                    "keep the first value. Pass values that change as arguments.",
                     option, place_of(first, id), ir::double_of(type, was), ir::double_of(type, is)));
   }
 }
@@ -82,8 +83,8 @@ void check_again(std::string_view option, const Program::State& state, const Cal
   check_same_recording(option, recorded_of(plan), again.graph, slot_bits);
   if (!std::ranges::equal(plan.captured, again.captured, same_view))
     throw Error(
-        fmt::format("{}: a captured Array was another one when the function was run again on the same types; compiled calls keep "
-                    "reading the first. Pass what changes as an argument.",
+        fmt::format("{}: the function captured a different Array when it ran again with the same types; compiled calls keep reading the "
+                    "first one. Pass Arrays that change as arguments.",
                     option));
 }
 
@@ -98,9 +99,8 @@ void check_recording(const Program::State& state, const CallSite& site, const La
   static constinit Once once;
   if (once.first())
     log(LogLevel::warning,
-        "Options::check_recording is on, as it is by default where NDEBUG is not defined: every call runs its function again to compare "
-        "what it "
-        "records, which takes much longer than the call. Define NDEBUG or set the option to false for fast calls");
+        "Options::check_recording is on, which is the default unless NDEBUG is defined: every call runs its function again to compare the "
+        "recordings, which takes much longer than the call. Define NDEBUG or set the option to false for fast calls");
   check_again("check_recording", state, site, plan, slot_bits);
 }
 
@@ -121,7 +121,7 @@ void check_nan(const Program::State& state, const LaunchOptions& options, const 
     if (!found) continue;
     const std::string result = fmt::format("check_nan: the result {} {} has {}", plan.output_names[plan.target_of[k]],
                                            type_text(results[k].dtype(), results[k].shape()), *found);
-    if (over_inputs) throw Error(result + "; which operator made it cannot be said, since the results overwrote the arguments");
+    if (over_inputs) throw Error(result + "; the operator that produced it is unknown, because the results overwrote the arguments");
     Graph graph = recorded_of(plan);  // reduced to this result
     graph.outputs = {graph.outputs[k]};
     graph.output_names = {""};
@@ -136,7 +136,7 @@ void check_nan(const Program::State& state, const LaunchOptions& options, const 
                                                 .options = options,
                                                 .mode = plan.interpret || !os::may_run_made_code() ? Mode::reference : Mode::generic,
                                                 .judge = Mode::reference});
-    throw Error(first.empty() ? result + ", which rounding it to a half made" : fmt::format("{}; {}", result, first));
+    throw Error(first.empty() ? result + ", which rounding to half precision produced" : fmt::format("{}; {}", result, first));
   }
 }
 

@@ -98,15 +98,15 @@ std::unique_ptr<Module> open() {
     library = open_module(why);
     if (!library)
       m->error =
-          fmt::format("The code generator {} cannot be opened ({}); install it beside libonepass.so, or use mode reference.", kName, why);
+          fmt::format("The code generator {} cannot be opened ({}). Install it next to libonepass.so, or use mode reference.", kName, why);
   } else {
-    if (onepass_codegen) why = "it is part of the program";
+    if (onepass_codegen) why = "it is linked into the program";
     else if (left_busy->has_llvm)
       library = in_module([&] { return os::open_copy(os::library_of(reinterpret_cast<const void*>(left_busy->entry)), &why); });
-    else why = "LLVM is a library of its own here";
+    else why = "LLVM is a separate library here";
     if (!library)
       m->error = fmt::format(
-          "This process was forked while another thread was compiling, and the code generator cannot be opened a second time ({}); compile "
+          "This process was forked while another thread was compiling, and the code generator cannot be opened a second time ({}). Compile "
           "before the fork, or use mode reference.",
           why);
   }
@@ -116,8 +116,8 @@ std::unique_ptr<Module> open() {
   const std::string_view version = built_for ? built_for() : "an unknown version";
   const auto entry = reinterpret_cast<CodegenEntry>(os::find_symbol(library, kCodegenEntry));
   if (!entry || version != ONEPASS_VERSION) {
-    m->error = fmt::format("The code generator {} belongs to onepass {}, this is {}; install both from one build.", kName, version,
-                           ONEPASS_VERSION);
+    m->error = fmt::format("The code generator {} belongs to onepass {}, but the library is onepass {}. Install both from the same build.",
+                           kName, version, ONEPASS_VERSION);
     return m;
   }
   m->entry = entry;
@@ -166,10 +166,11 @@ CodegenResult generate(const CodegenRequest& request) {
   CodegenResult result;
   if (opens) result.open_ms = static_cast<double>(os::nanoseconds() - start) / 1e6;
   if (!os::has_room(kRoom))
-    throw MemoryError(fmt::format("out of memory: the system has no {} bytes more, which the compiler may need for a kernel", kRoom));
+    throw MemoryError(
+        fmt::format("out of memory: the system cannot provide {} more bytes, which the compiler may need for a kernel", kRoom));
   const Compiling scope;
   if (const char* const error = in_module([&] { return m.entry(&request, &result); })) {
-    if (result.out_of_memory) throw MemoryError("out of memory while a kernel was compiled");
+    if (result.out_of_memory) throw MemoryError("out of memory while compiling a kernel");
     throw NotGenerated(error);
   }
   return result;

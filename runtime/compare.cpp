@@ -176,9 +176,10 @@ std::string first_not_finite(const CompareRequest& request) {
       const std::optional<std::string> found = not_finite(values[k]);
       if (!found) continue;
       const NodeId id = alone.outputs[k];
-      if (graph[id].op == ir::Op::Input) return fmt::format("the input {} has it already, {}", graph.inputs[graph[id].bits].name, *found);
+      if (graph[id].op == ir::Op::Input)
+        return fmt::format("the input {} already contains one, {}", graph.inputs[graph[id].bits].name, *found);
       const NodeId origin = graph.origin_of[id];
-      return fmt::format("the first operator with one is {}: {}{}", text(id), *found,
+      return fmt::format("the first operator that produced one is {}: {}{}", text(id), *found,
                          origin == ir::kNoNode ? "" : ", in the derivative of " + text(origin));
     }
   }
@@ -243,7 +244,7 @@ Comparison compare(const CompareRequest& request) {
       return found;
     }
   }
-  found.text += "; no operator's value differs when it is stored too";
+  found.text += "; no operator's value differs when intermediate values are stored as well";
   return found;
 }
 

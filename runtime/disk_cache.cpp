@@ -126,7 +126,7 @@ std::shared_ptr<const os::Folder> DiskCache::open_folder(bool create, bool even_
   }
   // Logged once, because later calls check again only while the folder does not exist.
   if (checked.state == State::Refused || checked.state == State::Unavailable)
-    log(checked.state == State::Refused ? LogLevel::warning : LogLevel::info, "the cache folder {} {}; kernels are kept in memory alone",
+    log(checked.state == State::Refused ? LogLevel::warning : LogLevel::info, "the cache folder {} {}; kernels are kept only in memory",
         folder_, checked.reason);
   return checked.state == State::Usable ? checked.folder : nullptr;
 }
@@ -148,7 +148,7 @@ std::optional<DiskCache::Entry> DiskCache::find(std::string_view key) {
   if (good) folder->touch(name);  // the sweep keeps recently used files
   else if (bad) folder->remove(name);
   if (!content.refusal.empty())
-    log(LogLevel::warning, "the cache entry {}/{} {}: it is not used, and removed", folder_, name, content.refusal);
+    log(LogLevel::warning, "the cache entry {}/{} {}; it was ignored and removed", folder_, name, content.refusal);
   const std::lock_guard lock(mutex_);
   ++(good ? stats_.hits : stats_.misses);
   if (bad) ++stats_.damaged;
@@ -266,7 +266,7 @@ std::vector<DiskCache::File> DiskCache::list() const {
     }
     if (file.state == File::State::Usable && !refused.empty()) {
       file.state = File::State::Untrusted;
-      file.objection = "is in a folder that is refused";
+      file.objection = "is in a folder that onepass does not trust";
     }
     if (file.state == File::State::Usable && !entry->object.empty() && os::may_run_made_code()) {
       try {
@@ -344,7 +344,7 @@ DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   const auto fail = [&](std::string_view what) { throw ValueError(fmt::format("cache import: {}: {}", path, what)); };
   if (!all.starts_with(std::string_view(kArchiveMagic.data(), kArchiveMagic.size())))
-    fail("this is no archive of kernels; `onepass cache export FILE` writes one");
+    fail("the file is not an archive of kernels. Create one with `onepass cache export FILE`");
   std::vector<std::string_view> entries;  // all are checked before any is stored
   for (std::size_t at = kArchiveMagic.size(); at < all.size();) {
     std::uint64_t size = 0;
@@ -356,7 +356,7 @@ DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted
     at += static_cast<std::size_t>(size);
   }
   const std::shared_ptr<const os::Folder> folder = open_folder(true);
-  if (!folder) fail(fmt::format("the cache folder {} {}", folder_, enabled() ? refusal() : "is switched off"));
+  if (!folder) fail(fmt::format("the cache folder {} {}", folder_, enabled() ? refusal() : "is disabled"));
   if (!trusted) {
     const std::string known = folder->read(kExports, kDigestBytes * kMostExports).bytes.value_or("");
     std::optional<compiler::Sha256> sum = known.empty() ? std::nullopt : compiler::Sha256::begin();
@@ -368,8 +368,8 @@ DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted
     }
     if (!ours)
       fail(
-          "an archive of kernels is machine code, which your programs will run, and this one is not as it was exported from your cache "
-          "folder here; if you trust all who could have written it, say so with --trust");
+          "the archive contains machine code that your programs will run, and it does not match any archive exported from your cache "
+          "folder on this machine. If you trust everyone who could have written it, pass --trust");
   }
   Imported result;
   for (const std::string_view bytes : entries) {
@@ -392,7 +392,7 @@ DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted
       continue;
     }
     if (!folder->write(name_of(entry->key, build_id(), machine_id()), bytes_of(bytes)))
-      fail(fmt::format("the cache folder {} cannot be written to", folder_));
+      fail(fmt::format("cannot write to the cache folder {}", folder_));
     ++result.added;
   }
   return result;

@@ -65,14 +65,14 @@ template <class Managed> Array imported(Managed* tensor, bool read_only, void* s
   for (const Type& known : kTypes)
     if (known.code == t.dtype.code && known.bits == t.dtype.bits && t.dtype.lanes == 1) type = &known;
   if (!type)
-    throw DTypeError(fmt::format("from_dlpack: elements of DLPack's type code {} with {} bits and {} lanes have no dtype here",
-                                 t.dtype.code, t.dtype.bits, t.dtype.lanes));
+    throw DTypeError(fmt::format("from_dlpack: no dtype corresponds to DLPack type code {} with {} bits and {} lanes", t.dtype.code,
+                                 t.dtype.bits, t.dtype.lanes));
   const bool cuda = t.device.device_type == kCuda;
   if (!cuda && t.device.device_type != kCpu && t.device.device_type != kCudaHost)
-    throw ValueError(fmt::format("from_dlpack: DLPack's device type {} is neither the cpu (1) nor cuda (2): copy the tensor to one of them",
+    throw ValueError(fmt::format("from_dlpack: DLPack device type {} is neither CPU (1) nor CUDA (2). Copy the tensor to one of them.",
                                  t.device.device_type));
   if (t.ndim < 0 || t.ndim > kMaxRank)
-    throw ShapeError(fmt::format("from_dlpack: {} axes are not between 0 and the {} that an array can have", t.ndim, kMaxRank));
+    throw ShapeError(fmt::format("from_dlpack: the tensor has {} axes; an array has 0 to {} axes", t.ndim, kMaxRank));
   const auto rank = static_cast<std::size_t>(t.ndim);
   const std::span<const std::int64_t> shape(t.shape, rank);
   std::vector<std::int64_t> strides(rank, 1);
@@ -80,7 +80,7 @@ template <class Managed> Array imported(Managed* tensor, bool read_only, void* s
   else
     for (std::size_t i = rank; i-- > 1;)
       if (__builtin_mul_overflow(strides[i], shape[i], &strides[i - 1]))
-        throw ShapeError("from_dlpack: the tensor has more elements than an address can count");
+        throw ShapeError("from_dlpack: the tensor has more elements than a 64-bit address can count");
   const auto owner = detail::Shared<Import<Managed>>::make();
   Array out = Array::wrap_pointer(static_cast<std::byte*>(t.data) + t.byte_offset, type->dtype, Extents(shape), Extents(strides), read_only,
                                   cuda ? Device::cuda(t.device.device_id) : Device::cpu(), owner);
@@ -123,14 +123,14 @@ template <class Managed> Managed* exported(const Array& array, void* stream) {
 }  // namespace
 
 Array Array::from_dlpack(DLManagedTensor* tensor, void* stream) {
-  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  if (!tensor) throw ValueError("from_dlpack: the tensor pointer is null");
   return imported(tensor, false, stream);
 }
 
 Array Array::from_dlpack_versioned(DLManagedTensorVersioned* tensor, void* stream) {
-  if (!tensor) throw ValueError("from_dlpack: null is no tensor");
+  if (!tensor) throw ValueError("from_dlpack: the tensor pointer is null");
   if (tensor->version.major != kVersion.major)
-    throw ValueError(fmt::format("from_dlpack: the tensor is of DLPack {}.{}; onepass knows {}", tensor->version.major,
+    throw ValueError(fmt::format("from_dlpack: the tensor has DLPack version {}.{}; onepass supports version {}", tensor->version.major,
                                  tensor->version.minor, kVersion.major));
   return imported(tensor, (tensor->flags & kReadOnly) != 0, stream);
 }

@@ -35,7 +35,7 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
   const KernelReport& kernel = report.kernels[k];
   const compiler::Nest& nest = kernel.planned.nest;
   const compiler::NestNumbers& numbers = kernel.planned.numbers;
-  static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
+  static constexpr std::string_view kKinds[] = {"elementwise", "outer-axis reduction", "inner-axis reduction"};
   std::string out =
       fmt::format("kernel {}: {}, loops", k, nest.is_routine() ? ir::info(nest.routine).text : kKinds[static_cast<int>(nest.kind)]);
   for (std::uint32_t l = 0; l < nest.loops(); ++l)
@@ -43,11 +43,11 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
   if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
   out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
                      bytes_text(kernel.scheduled.numbers.bytes_written));
-  if (!kernel.more.empty()) out += fmt::format(", {} pieces with one body", kernel.more.size() + 1);
+  if (!kernel.more.empty()) out += fmt::format(", {} subdomains with one loop body", kernel.more.size() + 1);
   const auto launch = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.of == k; });
   if (launch->threads > 1) out += fmt::format(", up to {} threads", launch->threads);
-  static constexpr std::string_view kSpecialised[] = {"", ", its specialised kernel on trial", ", specialised",
-                                                      ", generic: its specialised kernel was slower"};
+  static constexpr std::string_view kSpecialised[] = {"", ", specialized kernel on trial", ", specialized",
+                                                      ", generic: the specialized kernel was slower"};
   const auto first = std::find_if(plan.launches.begin(), plan.launches.end(), [&](const Launch& l) { return l.group == launch->group; });
   out += kSpecialised[static_cast<int>(first->specialised->state())];
   if (launch->kernel) out += fmt::format("; {}", launch->kernel->tier_text());
@@ -101,7 +101,7 @@ PlanReport plan_for(const Program::State& state, std::span<const ArgumentType> t
     arguments[i].array = &none;
   }
   if (const std::size_t names = state.argument_names.size(); names != 0 && types.size() != names)
-    throw Error(fmt::format("the function takes {} argument{}, and {} type{} given", names, names == 1 ? "" : "s", types.size(),
+    throw Error(fmt::format("the function takes {} argument{}, but {} type{} given", names, names == 1 ? "" : "s", types.size(),
                             types.size() == 1 ? " was" : "s were"));
   return plan_for(state, state.site(arguments), plan);
 }
@@ -189,12 +189,14 @@ std::string Program::explain() const {
                                 plan->workspace_bytes ? fmt::format(", {} of intermediates", bytes_text(plan->workspace_bytes)) : "");
   const int depth = state_->options.specialization.depth, hot = state_->hot_shapes.load(std::memory_order_relaxed);
   if (state_->options.mode == Mode::adaptive && depth > 0 && hot >= depth)
-    out += fmt::format("{} shape{} kernels of their own, as many as Specialization::depth allows; all others use the generic ones\n", hot,
-                       hot == 1 ? " has" : "s have");
-  if (state_->sealed.load(std::memory_order_relaxed)) out += "nothing is compiled any more: sealed, or Options::compile is never\n";
+    out += fmt::format(
+        "{} shape{} specialized kernels, the maximum that Specialization::depth allows; all other shapes use the generic kernels\n", hot,
+        hot == 1 ? " has" : "s have");
+  if (state_->sealed.load(std::memory_order_relaxed))
+    out += "no further compilation: the function is sealed, or Options::compile is never\n";
   for (const compiler::Strips& s : report.strips)
-    out += fmt::format("kernels {} to {} run in strips of {} rows: {} between them stay in {} of each thread\n", s.first,
-                       s.first + s.members.size() - 1, s.rows, bytes_text(s.held), bytes_text(s.bytes));
+    out += fmt::format("kernels {} to {} run in strips of {} rows; {} of intermediate values stay in a buffer of {} in each thread\n",
+                       s.first, s.first + s.members.size() - 1, s.rows, bytes_text(s.held), bytes_text(s.bytes));
   for (std::size_t k = 0; k < report.kernels.size(); ++k) out += kernel_text(*plan, report, k);
   return out + notes;
 }

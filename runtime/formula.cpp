@@ -55,15 +55,15 @@ struct Formula::Body {
 
   void put_in_order(std::span<const FormulaArgument> arguments, InOrder& out) const {
     if (arguments.size() != parsed.inputs.size())
-      throw ValueError(
-          fmt::format("formula: takes {} arguments ({}), got {}", parsed.inputs.size(), list(parsed.inputs), arguments.size()));
+      throw ValueError(fmt::format("formula: the formula takes {} arguments ({}), but the call has {}", parsed.inputs.size(),
+                                   list(parsed.inputs), arguments.size()));
     for (std::size_t i = 0; i < arguments.size(); ++i) out[i] = arguments[i].get();
   }
 
   void put_in_order(std::span<const NamedArgument> arguments, InOrder& out) const {
     for (const NamedArgument& a : arguments) {
       const std::size_t i = find(a.name, parsed.inputs, "input");
-      if (out[i].kind != CallArgument::Kind::None) throw NameError(fmt::format("formula: the input `{}` is given twice", a.name));
+      if (out[i].kind != CallArgument::Kind::None) throw NameError(fmt::format("formula: input `{}` is given twice", a.name));
       out[i] = a.value.get();
     }
     std::vector<std::string> missing;
@@ -110,18 +110,21 @@ const Array& FormulaResults::operator[](std::string_view name) const {
 }
 
 const Array& FormulaResults::at(std::size_t index) const {
-  if (index >= arrays_.size()) throw IndexError(fmt::format("formula: there is no output {}; there are {}", index, arrays_.size()));
+  if (index >= arrays_.size())
+    throw IndexError(fmt::format("formula: output {} does not exist; the formula has {} outputs", index, arrays_.size()));
   return arrays_[index];
 }
 
 const Array& FormulaResults::only() const {
-  if (arrays_.size() != 1) throw ValueError(fmt::format("formula: has {} outputs, not one; name the one you want", arrays_.size()));
+  if (arrays_.size() != 1)
+    throw ValueError(fmt::format("formula: the formula has {} outputs, not one. Select an output by name.", arrays_.size()));
   return arrays_.front();
 }
 
 Formula::Body& Formula::body() const {
   if (!body_) [[unlikely]]
-    throw Error("a formula that was moved from is called; call the one that it was moved to, or copy it: copies are the same function");
+    throw Error(
+        "a moved-from formula was called. Call the formula that it was moved to, or copy instead of moving; copies share one function");
   return *body_;
 }
 
@@ -145,7 +148,8 @@ using TargetPointers = runtime::Row<Array*, 4>;
 
 void Formula::into(std::span<const Array> targets, std::span<const FormulaArgument> arguments) const {
   if (targets.size() != outputs().size())
-    throw ValueError(fmt::format("formula: has {} outputs ({}), got {} targets", outputs().size(), body().list(outputs()), targets.size()));
+    throw ValueError(fmt::format("formula: the formula has {} outputs ({}), but the call has {} targets", outputs().size(),
+                                 body().list(outputs()), targets.size()));
   Targets handles(targets.size());
   TargetPointers pointers(targets.size());
   for (std::size_t i = 0; i < targets.size(); ++i) handles[i] = targets[i], pointers[i] = &handles[i];
@@ -157,7 +161,7 @@ void Formula::into(std::span<const NamedTarget> targets, std::span<const NamedAr
   std::ranges::fill(pointers.span(), nullptr);
   for (const NamedTarget& t : targets) {
     const std::size_t i = body().find(t.name, outputs(), "output");
-    if (pointers[i]) throw NameError(fmt::format("formula: the output `{}` is given twice", t.name));
+    if (pointers[i]) throw NameError(fmt::format("formula: output `{}` is given twice", t.name));
     handles[i] = t.array;
     pointers[i] = &handles[i];
   }
@@ -214,7 +218,7 @@ Stats Formula::stats() const { return body().program.stats(); }
 namespace {
 void warm_up_one(runtime::Program& program, const runtime::CallSignature& signature, Tier tier = Tier::optimized) {
   if (!signature.structure.empty())
-    throw ValueError("formula: a formula has no lists and no Static values; its signatures begin without braces");
+    throw ValueError("formula: the signature begins with braces, but a formula has no lists and no Static values. Remove the braces.");
   program.warm_up(signature, tier);
 }
 }  // namespace
@@ -240,7 +244,7 @@ void Formula::reset() const { body().program.reset(); }
 const Options& Formula::options() const { return body().program.options(); }
 
 Formula formula(const GraphView& graph, const Options& options) {
-  if (graph.empty()) throw ValueError("graph: it has no nodes, so there is nothing to compute");
+  if (graph.empty()) throw ValueError("graph: the graph has no nodes, so there is nothing to compute");
   return Formula(detail::Shared<Formula::Body>::make(GraphViewAccess::graph(graph), options));
 }
 

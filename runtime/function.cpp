@@ -55,7 +55,7 @@ void TensorReader::finish() const {
   if (!leaves_.empty() || !notes_.empty()) fail();
 }
 void TensorReader::fail() {
-  throw Error("the function takes other arguments than this signature has: another number of them, or other lists or Static values");
+  throw Error("the arguments of the function do not match this signature: their number, lists or Static values differ");
 }
 
 namespace {
@@ -73,7 +73,7 @@ void ResultWriter::leaf(Tensor t) {
   tensors_.push_back(t);
   names_.push_back(std::move(name));
 }
-void ResultWriter::fail_empty() { throw Error("compile: a vector in the result has an element without any Tensor; leave it out"); }
+void ResultWriter::fail_empty() { throw Error("compile: a vector in the result has an element without a Tensor. Remove the element."); }
 
 void ResultReader::enter(std::size_t index, bool of_list) {
   if (!names_.empty()) path_.push_back(element_name(index, of_list, path_.size()));
@@ -201,7 +201,8 @@ FunctionCore::FunctionCore(Shared<void> function, std::size_t bytes, Record reco
 FunctionCore::Body& FunctionCore::body() const {
   if (!body_) [[unlikely]]
     throw Error(
-        "a compiled function that was moved from is called; call the one that it was moved to, or copy it: copies are the same function");
+        "a moved-from compiled function was called. Call the function that it was moved to, or copy instead of moving; copies share one "
+        "function");
   return *body_;
 }
 
@@ -359,7 +360,7 @@ BoundCore::BoundCore(FunctionCore function, std::span<const CallArgument> argume
 
 void BoundCore::operator()() const {
   if (!body_) [[unlikely]]
-    throw Error("a bound call that was moved from is called; call the one that it was moved to");
+    throw Error("a moved-from bound call was called. Call the object that it was moved to.");
   (*body_->bound)();
 }
 
@@ -381,12 +382,12 @@ Inlining::Inlining(const FunctionCore& callee) {
   add(relax.approximate, r.relax.approximate, "approximate");
   if (!missing.empty())
     throw Error(
-        fmt::format("a function that was compiled with {} is called with Tensors inside one that was compiled without: it becomes part "
-                    "of that one's graph, which would be strict. Compile the caller with {} too, or this one without.",
+        fmt::format("a function compiled with {} is called with Tensors inside a function compiled without it: it becomes part of the "
+                    "caller's graph, which would be strict. Compile the caller with {} too, or compile this function without it.",
                     missing, missing));
   if (r.inlined >= kMaxInlined)
-    throw Error(
-        fmt::format("compiled functions call each other {} levels deep while they are recorded: does one call itself?", kMaxInlined));
+    throw Error(fmt::format("compiled functions call each other {} levels deep while they are recorded; one of them probably calls itself",
+                            kMaxInlined));
   ++r.inlined;
   r.watch.enter(callee.body().function.get(), callee.body().function_bytes);
 }

@@ -96,8 +96,8 @@ void map_elements(TensorSpan xs, std::span<const int> axes, Tensor* elements, Te
 }
 
 void fail_map_axes(std::size_t axes, std::size_t arguments) {
-  throw ShapeError(
-      fmt::format("vmap: {} axes for {} argument{}; give one for each, or one for all", axes, arguments, arguments == 1 ? "" : "s"));
+  throw ShapeError(fmt::format("vmap: {} axes given for {} argument{}. Pass one axis for each argument, or one axis for all.", axes,
+                               arguments, arguments == 1 ? "" : "s"));
 }
 
 void mapped(TensorSpan ys, TensorSpan elements, TensorSpan all, Tensor* results) {
@@ -222,8 +222,8 @@ void Recipe::add_to(ExecutionRecord& record, const PlanData& forward, Detail det
     for (ExecutionRecord::Kernel& kernel : record.kernels)
       for (ExecutionRecord::Stored& stored : kernel.stores) {
         if (std::ranges::find(stored.outputs, name) == stored.outputs.end()) continue;
-        stored.sentence = fmt::format("It is kept for the backward call: {}.", stats.values[i].why);
-        stored.remedy = "Options::memory_budget bounds what is kept; what is not is computed again.";
+        stored.sentence = fmt::format("It is saved for the backward call: {}.", stats.values[i].why);
+        stored.remedy = "Set Options::memory_budget to limit the saved bytes; the backward call recomputes the other values.";
       }
   }
   record.backward.push_back(std::move(backward));
@@ -323,8 +323,8 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
     ys.push_back(Value{false, y, {}});
     y_nodes.push_back(y);
   }
-  if (xs.empty()) throw DTypeError("vjp: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
-  if (ys.empty()) throw DTypeError("vjp: no result is of a float type; integers and bool carry no derivative");
+  if (xs.empty()) throw DTypeError("vjp: no argument is an Array of a float type; integers, bool and numbers have no derivative");
+  if (ys.empty()) throw DTypeError("vjp: no result is of a float type; integers and bool have no derivative");
   const std::size_t first_slot = graph.slots.size();
   for (const NodeId u : recorder.placeholders(y_nodes)) us.push_back(Value{false, u, {}});
   const std::vector<Value> gradients = recorder.vjp(ys, xs, us);
@@ -405,8 +405,8 @@ void runtime::add_both_products(ProgramRecorder& recorder, std::span<const compi
   for (const ir::NodeId y : graph.outputs)
     if (is_float(graph[y].dtype)) ys.push_back(Value{false, y, {}}), us.push_back(random_like(ys.back()));
   if (xs.empty())
-    throw DTypeError("check_gradients: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
-  if (ys.empty()) throw DTypeError("check_gradients: no result is of a float type; integers and bool carry no derivative");
+    throw DTypeError("check_gradients: no argument is an Array of a float type; integers, bool and numbers have no derivative");
+  if (ys.empty()) throw DTypeError("check_gradients: no result is of a float type; integers and bool have no derivative");
   const std::vector<Value> reverse = recorder.vjp(ys, xs, us, "check_gradients"), forward = recorder.jvp(ys, xs, vs, "check_gradients");
   graph.outputs.clear();
   graph.output_names.clear();
@@ -497,13 +497,14 @@ GradientCheck runtime::check_gradients(Program& values, Program& derivatives, st
           for (std::size_t later = axis + 1; later < place.size(); ++later) rest /= x.shape()[later];
           place[axis] = rest % x.shape()[axis];
         }
-        return fmt::format("the gradient of argument {}, {}, at [{}] is {}; differences give {}", differentiable[i],
+        return fmt::format("the gradient of argument {}, {}, at [{}] is {}, but finite differences give {}", differentiable[i],
                            compiler::type_text(arguments[differentiable[i]].array->dtype(), x.shape()), fmt::join(place, ", "), computed,
                            difference);
       });
     }
   }
-  if (check.ok) check.text = fmt::format("{} derivatives agree with differences, and forward with reverse mode", checked);
+  if (check.ok)
+    check.text = fmt::format("{} derivatives agree with finite differences, and forward mode agrees with reverse mode", checked);
   return check;
 }
 
@@ -544,9 +545,9 @@ detail::PullbackCore runtime::make_pullback(std::shared_ptr<const Program> forwa
 std::vector<Array> detail::PullbackCore::operator()(std::span<const CallArgument> cotangents) const {
   using runtime::Argument;
   using runtime::Recipe;
-  if (!body_) throw Error("pullback: it was reset, and what it had saved is gone; call vjp again");
+  if (!body_) throw Error("pullback: the pullback was reset, which freed the saved values. Call vjp again.");
   if (body_->resets->load(std::memory_order_relaxed) != body_->resets_then)
-    throw Error("pullback: its function was reset since it was made; call vjp again");
+    throw Error("pullback: the function was reset after the pullback was created. Call vjp again.");
   Recipe& recipe = *body_->recipe;
   const runtime::CallArguments given(cotangents);
   const std::span<const Argument> all = given;
@@ -561,18 +562,18 @@ std::vector<Array> detail::PullbackCore::operator()(std::span<const CallArgument
     if (!all[k].array) {
       if (!result.shape.empty())
         throw ShapeError(
-            fmt::format("pullback: the cotangent of {} is a number, the result is {}; they must be of one shape", result.name, type));
+            fmt::format("pullback: the cotangent of {} is a number, but the result is {}; the shapes must be equal", result.name, type));
     } else {
       const Array& dy = *all[k].array;
       if (!dy.has_memory())
-        throw ValueError(fmt::format("pullback: the cotangent of {} is an empty Array; the result is {}", result.name, type));
+        throw ValueError(fmt::format("pullback: the cotangent of {} is an empty Array, but the result is {}", result.name, type));
       const std::string got = compiler::type_text(dy.dtype(), dy.shape());
       if (!std::ranges::equal(dy.shape(), result.shape))
         throw ShapeError(
-            fmt::format("pullback: the cotangent of {} is {}, the result is {}; they must be of one shape", result.name, got, type));
+            fmt::format("pullback: the cotangent of {} is {}, but the result is {}; the shapes must be equal", result.name, got, type));
       if (!is_float(dy.dtype()))
         throw DTypeError(
-            fmt::format("pullback: the cotangent of {} is {}, the result is {}; it must be of a float type", result.name, got, type));
+            fmt::format("pullback: the cotangent of {} is {}, but the result is {}; a float type is required", result.name, got, type));
     }
     arguments.push_back(all[k]);
   }

@@ -28,11 +28,11 @@ void add_graph(compiler::Recorder& recorder, const Graph& graph, std::span<const
     const ir::Input& input = graph.inputs[i];
     const Value given = recorder.node_of(inputs[i], input.dtype);
     if (recorder.dtype(given) != input.dtype)
-      throw DTypeError(fmt::format("graph: the input {} is {}, and it was recorded as {}", input.name, name_of(recorder.dtype(given)),
+      throw DTypeError(fmt::format("graph: input {} is {}, but it was recorded as {}", input.name, name_of(recorder.dtype(given)),
                                    name_of(input.dtype)));
     if (!std::ranges::equal(recorder.shape(given), graph.list(input.shape)))
       throw ShapeError(
-          fmt::format("graph: the input {} is {}, and it was recorded as {}; a graph is for the shapes that it was recorded with",
+          fmt::format("graph: input {} is {}, but it was recorded as {}; a graph runs only with the shapes that it was recorded with",
                       input.name, type_text(input.dtype, recorder.shape(given)), type_text(input.dtype, graph.list(input.shape))));
     now[input.node] = given.node;
   }
@@ -77,7 +77,7 @@ void add_graph(compiler::Recorder& recorder, const Graph& graph, std::span<const
 }  // namespace
 
 FormulaProgram graph_program(Graph graph) {
-  if (graph.outputs.empty()) throw ValueError("graph: it has no outputs, so there is nothing to compute");
+  if (graph.outputs.empty()) throw ValueError("graph: the graph has no outputs, so there is nothing to compute");
   FormulaProgram program;
   for (const ir::Input& input : graph.inputs) program.inputs.push_back(input.name);
   for (std::size_t o = 0; o < graph.outputs.size(); ++o)

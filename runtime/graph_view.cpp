@@ -87,7 +87,7 @@ std::optional<GraphView::Node> GraphView::Node::derivative_of() const {
 std::size_t GraphView::size() const noexcept { return body_ ? body_->graph.size() : 0; }
 
 GraphView::Node GraphView::operator[](std::size_t id) const {
-  if (id >= size()) throw IndexError(fmt::format("graph: there is no node {}; there are {}", id, size()));
+  if (id >= size()) throw IndexError(fmt::format("graph: node {} does not exist; the graph has {} nodes", id, size()));
   return Node(body_, static_cast<std::uint32_t>(id));
 }
 

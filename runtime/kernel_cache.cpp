@@ -200,8 +200,8 @@ Kernel::Kernel(const KernelRequest& request, bool may_compile)
     static constinit Once once;
     if (once.first())
       log(LogLevel::warning,
-          "this system does not let a program run code that it made itself: functions run in tiles or are interpreted, as in mode "
-          "reference");
+          "this system does not let a program run code that it generated; functions run in the tiled interpreter, or are interpreted as in "
+          "mode reference");
     if (request.codegen.known || !stay_in_tiles()) throw CodeRefused();
     return;
   }
@@ -278,7 +278,7 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   first_ = std::move(made.loaded);
   quick_ = first_->function();
   quick_times_ = made.times;
-  compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "quickly");
+  compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "as baseline code");
   if (profile::on()) note_compile(start, 0, made.times);
   quick_nanoseconds_ = os::nanoseconds() - start;
   account_.add(quick_nanoseconds_);  // counts as lost, because it is compiled again
@@ -430,13 +430,13 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       if (!object.empty()) note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(computed));
       counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
       if (profile::on()) note_compile(start, 1, final_times_);
-      log(LogLevel::debug, "kernel {}: optimised in {:.2f} ms, {:.2f} of them computing, {}; slower code had run for {:.2f} ms", name(),
-          static_cast<double>(took) / 1e6, static_cast<double>(computed) / 1e6, in_call ? "by a call" : "in the background",
+      log(LogLevel::debug, "kernel {}: optimized in {:.2f} ms, {:.2f} ms of it on the CPU, {}; slower code ran for {:.2f} ms before",
+          name(), static_cast<double>(took) / 1e6, static_cast<double>(computed) / 1e6, in_call ? "by a call" : "in the background",
           static_cast<double>(account_.spent()) / 1e6);
     }
   } catch (const std::exception& error) {
-    if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps the code of its first run: {}", error.what());  // else was logged
-    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();                // no caller sees it
+    if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps its unoptimized code: {}", error.what());  // else was logged
+    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();           // no caller sees it
   } catch (...) {}                                // NOLINT: no caller to catch it
   if (!final_.load(std::memory_order_relaxed)) {  // generated code became forbidden, or the compile failed
     if (quick_) final_.store(quick_, std::memory_order_release);
@@ -455,13 +455,13 @@ void Kernel::make_optimised(bool in_call) const noexcept {
 
 std::string Kernel::tier_text() const {
   const auto ms = [](std::int64_t nanoseconds) { return fmt::format("{:.2f} ms", static_cast<double>(nanoseconds) / 1e6); };
-  if (is_routine_) return "a routine of the library";
-  if (stays_in_tiles_.load(std::memory_order_relaxed)) return "in tiles, since nothing can be compiled";
+  if (is_routine_) return "precompiled library routine";
+  if (stays_in_tiles_.load(std::memory_order_relaxed)) return "tiled interpreter, because nothing can be compiled";
   if (const compiler::KernelFunction function = final_.load(std::memory_order_acquire))
-    return function == quick_ && kept_quick_.load(std::memory_order_relaxed) ? "compiled quickly, since nothing may be compiled any more"
-                                                                             : "optimised";
-  return fmt::format("{} until it is optimised, which takes about {}; its runs took {}", tiles_ ? "in tiles" : "compiled quickly",
-                     ms(account_.compile()), ms(account_.spent()));
+    return function == quick_ && kept_quick_.load(std::memory_order_relaxed) ? "baseline code, because no further compilation is allowed"
+                                                                             : "optimized";
+  return fmt::format("{} until optimized code is ready, which takes about {} to compile; its runs took {}",
+                     tiles_ ? "tiled interpreter" : "baseline code", ms(account_.compile()), ms(account_.spent()));
 }
 
 // Compiles on a new thread. At exit the calling thread's thread-local variables, including LLVM's, are already destroyed.

@@ -203,7 +203,7 @@ struct KernelMissing {};
 
 /// Thrown if the system forbids generated code and a kernel cannot run in the tiled interpreter.
 struct CodeRefused : Error {
-  CodeRefused() : Error("this system does not let a program run code that it made itself; mode reference runs without") {}
+  CodeRefused() : Error("this system does not let a program run code that it generated. Use mode reference.") {}
 };
 /// The checks between two kernel compiles of a waiting call: the stop condition and the time limit.
 class CompileWait {

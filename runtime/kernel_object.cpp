@@ -49,7 +49,7 @@ std::string_view text_at(std::string_view table, std::uint64_t offset) {
   if (offset >= table.size()) fail("a name reaches outside its table");
   const std::string_view rest = table.substr(static_cast<std::size_t>(offset));
   const std::size_t end = rest.find('\0');
-  if (end == rest.npos) fail("a name does not end");
+  if (end == rest.npos) fail("a name has no terminating zero");
   return rest.substr(0, end);
 }
 
@@ -106,13 +106,13 @@ class Loader {
     const auto header = bytes_.read<Elf64_Ehdr>(0, "the header");
     if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
         header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_type != ET_REL)
-      fail("it is no relocatable 64-bit ELF object");
+      fail("the file is not a relocatable 64-bit ELF object");
 #if defined(__x86_64__)
     constexpr int kMachine = EM_X86_64;
 #else
     constexpr int kMachine = EM_AARCH64;
 #endif
-    if (header.e_machine != kMachine) fail(fmt::format("it is made for another processor (ELF machine {})", header.e_machine));
+    if (header.e_machine != kMachine) fail(fmt::format("it is for another processor (ELF machine {})", header.e_machine));
     arm_ = header.e_machine == EM_AARCH64;
     if (header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0) fail("its section table is malformed");
     bytes_.part(header.e_shoff, std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr), "the section table");
@@ -133,7 +133,7 @@ class Loader {
       if (!(s.sh_flags & SHF_ALLOC) || name.starts_with(".eh_frame") || name.starts_with(".note")) continue;
       if (s.sh_type != SHT_PROGBITS && s.sh_type != SHT_NOBITS) continue;
       if ((s.sh_flags & SHF_WRITE) && s.sh_size != 0 && !name.starts_with(".data.rel.ro"))
-        fail(fmt::format("section {} would be written to", name));
+        fail(fmt::format("section {} is writable", name));
       const std::uint64_t alignment = std::max<std::uint64_t>(s.sh_addralign, 1);
       if (!std::has_single_bit(alignment) || alignment > 4096) fail(fmt::format("section {} has an alignment of {}", name, alignment));
       if (s.sh_size > kMostBytes) fail(fmt::format("section {} is larger than any kernel", name));
@@ -179,7 +179,7 @@ class Loader {
         symbol.address = s.st_value;
         symbol.defined = true;
       } else if (s.st_shndx != SHN_UNDEF && s.st_shndx < sections_.size()) {
-        if (s.st_value > sections_[s.st_shndx].sh_size) fail(fmt::format("symbol {} lies outside its section", symbol.name));
+        if (s.st_value > sections_[s.st_shndx].sh_size) fail(fmt::format("symbol {} is outside its section", symbol.name));
         if (placed_[s.st_shndx]) {
           symbol.address = address_of(*placed_[s.st_shndx] + static_cast<std::size_t>(s.st_value));
           symbol.defined = true;
@@ -195,7 +195,7 @@ class Loader {
   // Returns the bytes that a relocation changes.
   std::byte* place(std::size_t section, std::uint64_t offset, std::size_t size) {
     const std::uint64_t room = sections_[section].sh_size;
-    if (offset > room || size > room - offset) fail("a relocation lies outside its section");
+    if (offset > room || size > room - offset) fail("a relocation is outside its section");
     return memory_.data() + *placed_[section] + static_cast<std::size_t>(offset);
   }
   template <class T> static void put(std::byte* at, T value) { std::memcpy(at, &value, sizeof(T)); }
@@ -206,7 +206,7 @@ class Loader {
   }
 
   void relocate(const Elf64_Shdr& s, std::size_t symbol_table) {
-    if (s.sh_info >= sections_.size()) fail("relocations of a section that does not exist");
+    if (s.sh_info >= sections_.size()) fail("relocations refer to a section that does not exist");
     if (!placed_[s.sh_info]) return;
     if (s.sh_link != symbol_table || s.sh_entsize != sizeof(Elf64_Rela)) fail("a relocation table is malformed");
     bytes_.part(s.sh_offset, s.sh_size, "a relocation table");
@@ -240,7 +240,8 @@ class Loader {
       }
       case 10: {  // 32
         std::byte* const p = place(section, offset, 4);
-        if (target > std::numeric_limits<std::uint32_t>::max()) fail("a 32-bit absolute relocation: the code is not position independent");
+        if (target > std::numeric_limits<std::uint32_t>::max())
+          fail("a 32-bit absolute relocation does not reach its target: the code is not position independent");
         return put(p, static_cast<std::uint32_t>(target));
       }
       case 11: {  // 32S
@@ -251,13 +252,13 @@ class Loader {
       case 41:
       case 42: {  // through a new table entry
         std::byte* const p = place(section, offset, 4);
-        if (table_ + 8 > table_end_) fail("too many relocations go through the table");
+        if (table_ + 8 > table_end_) fail("too many relocations use the address table");
         put(memory_.data() + table_, symbol);
         const std::uint64_t entry = address_of(table_) + static_cast<std::uint64_t>(addend);
         table_ += 8;
         return put(p, static_cast<std::int32_t>(within(static_cast<std::int64_t>(entry - here(p)), 32, "32-bit relative")));
       }
-      default: fail(fmt::format("relocation type {} is not known", type));
+      default: fail(fmt::format("unknown relocation type {}", type));
     }
   }
 
@@ -282,7 +283,7 @@ class Loader {
       field((target & 0xfff) >> log2, 12, 10);
     };
     const auto branch = [&](int bits, int shift, const char* what) {
-      if (relative & 3) fail("a branch to an address that is no multiple of 4");
+      if (relative & 3) fail("a branch target is not a multiple of 4");
       field(static_cast<std::uint64_t>(within(relative, bits + 2, what) >> 2), bits, shift);
     };
     const auto address = [&](std::int64_t value) {  // adr, adrp: the two low bits are separate
@@ -292,7 +293,7 @@ class Loader {
     switch (type) {
       case 258:
         code = static_cast<std::uint32_t>(target);
-        if (target >> 32) fail("a 32-bit absolute relocation");
+        if (target >> 32) fail("a 32-bit absolute relocation does not reach its target");
         break;  // ABS32
       case 261: code = static_cast<std::uint32_t>(within(relative, 32, "PREL32")); break;
       case 273: branch(19, 5, "LD_PREL_LO19"); break;
@@ -313,7 +314,7 @@ class Loader {
       case 280: branch(19, 5, "CONDBR19"); break;
       case 282:
       case 283: branch(26, 0, "CALL26"); break;
-      default: fail(fmt::format("relocation type {} is not known", type));
+      default: fail(fmt::format("unknown relocation type {}", type));
     }
     std::memcpy(p, &code, 4);
   }

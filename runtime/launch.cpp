@@ -60,8 +60,8 @@ void say_control_changed() {
   static constinit Once once;
   if (once.first())
     log(LogLevel::info,
-        "the host changed the floating-point control (rounding, flush to zero or exceptions); kernels run under the default one, and each "
-        "call puts the host's back");
+        "the host program changed the floating-point control (rounding, flush to zero or exceptions); kernels run under the default "
+        "control, and each call restores the host's control");
 }
 
 void fill_words(const Launch& launch, std::byte* const* bases, const std::uint64_t* slots, std::int64_t* words) {

@@ -12,7 +12,7 @@ namespace onepass::runtime {
 namespace {
 
 [[noreturn]] void fail(std::string_view text, std::string_view what) {
-  throw ValueError(fmt::format("ONEPASS_MACHINE: {} in `{:.200}`; write for example l1=32K,l2=2M,l3=260M,cores=64,isa=avx2", what, text));
+  throw ValueError(fmt::format("ONEPASS_MACHINE: {} in `{:.200}`. Write, for example, l1=32K,l2=2M,l3=260M,cores=64,isa=avx2", what, text));
 }
 
 std::optional<std::int64_t> whole_number(std::string_view text) {
@@ -52,7 +52,7 @@ Machine parse_machine(std::string_view text) {
     const auto size = [&](std::optional<std::int64_t>& bytes) {
       once(bytes.has_value());
       bytes = bytes_in(value);
-      if (!bytes || *bytes < 1024) fail(text, fmt::format("{}=`{:.80}` is not a size of 1K to 1024G", name, value));
+      if (!bytes || *bytes < 1024) fail(text, fmt::format("{}=`{:.80}` is not a size between 1K and 1024G", name, value));
     };
     if (name == "l1") size(machine.l1_bytes);
     else if (name == "l2") size(machine.l2_bytes);
@@ -60,7 +60,8 @@ Machine parse_machine(std::string_view text) {
     else if (name == "cores") {
       once(machine.cores.has_value());
       const auto count = whole_number(value);
-      if (!count || *count > threads::kMaxThreads) fail(text, fmt::format("cores=`{:.80}` is not 1 to {}", value, threads::kMaxThreads));
+      if (!count || *count > threads::kMaxThreads)
+        fail(text, fmt::format("cores=`{:.80}` is not between 1 and {}", value, threads::kMaxThreads));
       machine.cores = static_cast<int>(*count);
     } else if (name == "isa") {
       once(machine.isa.has_value());

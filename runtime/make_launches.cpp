@@ -228,7 +228,7 @@ void note_refusal(std::string_view wrong) {
   std::string line(wrong.substr(0, most));
   while (!line.empty() && line.back() == '\n') line.pop_back();
   for (std::size_t at = 0; (at = line.find('\n', at)) != std::string::npos;) line.replace(at, 1, " | ");
-  log(LogLevel::warning, "a plan was refused, and the call runs without it; please report this: {}", line);
+  log(LogLevel::warning, "the plan verifier rejected a plan, and the call runs without it. Please report this: {}", line);
   if (os::for_tests().strict) throw InternalError(std::string(wrong));
 }
 
@@ -314,7 +314,7 @@ void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
   const std::string taken = ir::print(report.optimised) + print(report.optimised, report.partition);
   if (made != taken)
     throw InternalError(
-        fmt::format("launch: a structure with other lengths is not what the passes make of them:\n{}\nbut\n{}", taken, made));
+        fmt::format("launch: a plan reused for other lengths differs from the plan that the passes make:\n{}\nbut\n{}", taken, made));
 #else
   static_cast<void>(report), static_cast<void>(options);
 #endif

@@ -72,14 +72,15 @@ void fill_inputs(const Program::State& state, std::span<const Argument> argument
   if (!names.empty() && arguments.size() != names.size()) {
     std::string list;
     for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
-    throw Error(
-        fmt::format("the function takes {} argument{} ({}), not {}", names.size(), names.size() == 1 ? "" : "s", list, arguments.size()));
+    throw Error(fmt::format("the function takes {} argument{} ({}), but the call has {}", names.size(), names.size() == 1 ? "" : "s", list,
+                            arguments.size()));
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Array* const a = arguments[i].array;
     if (!a) continue;
     if (!a->has_memory())
-      throw ValueError(fmt::format("argument {} is an empty Array: it has no memory", i < names.size() ? names[i] : fmt::format("x{}", i)));
+      throw ValueError(
+          fmt::format("argument {} is an empty Array, which has no memory", i < names.size() ? names[i] : fmt::format("x{}", i)));
     plan.inputs.push_back(array_plan(a->dtype(), a->shape(), a->strides()));
     plan.argument_of.push_back(static_cast<std::uint32_t>(i));
   }
@@ -89,7 +90,7 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
   plan.output_names = graph.output_names;
   const std::size_t results = graph.outputs.size();
   if (site.into && site.targets.size() != results)
-    throw Error(fmt::format("the function has {} result{}, and {} target{} given", results, results == 1 ? "" : "s", site.targets.size(),
+    throw Error(fmt::format("the function has {} result{}, but {} target{} given", results, results == 1 ? "" : "s", site.targets.size(),
                             site.targets.size() == 1 ? " was" : "s were"));
   std::vector<NodeId> wanted;
   std::vector<std::string> wanted_names;
@@ -103,12 +104,12 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
       const std::string type = type_text(graph[id].dtype, graph.shape(id));
       const std::string& source = graph.sources[graph.source_of[id]];
       const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // source position of the result
-      if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array; the result is {}{}", name, type, where));
+      if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array, but the result is {}{}", name, type, where));
       if (target->dtype() != graph[id].dtype)
-        throw DTypeError(fmt::format("target {} is {}, but the result is {}; a target has exactly the result's type{}", name,
+        throw DTypeError(fmt::format("target {} is {}, but the result is {}; a target must have exactly the result's type{}", name,
                                      type_of(*target), type, where));
       if (!std::ranges::equal(target->shape(), graph.shape(id)))
-        throw ShapeError(fmt::format("target {} is {}, but the result is {}; a target has exactly the result's shape{}", name,
+        throw ShapeError(fmt::format("target {} is {}, but the result is {}; a target must have exactly the result's shape{}", name,
                                      type_of(*target), type, where));
       if (target->is_read_only()) throw ValueError(fmt::format("target {} {} is read-only{}", name, type, where));
       strides = target->strides();
@@ -150,9 +151,9 @@ Device device_of(const Program::State& state, const CallSite& site, std::span<co
     if (a.device().is_cpu() || a.device() == device) return;
     if (device.is_cuda())
       throw ValueError(fmt::format(
-          "a call runs on one device, and this one has cuda:{} ({}) and an array on cuda:{}; copy it with "
+          "a call runs on one device, but this call uses cuda:{} ({}) and has an array on cuda:{}. Copy the array with "
           "`to(Device::cuda({}))`",
-          device.index(), device == state.options.device ? "Options::device" : "of another array", a.device().index(), device.index()));
+          device.index(), device == state.options.device ? "Options::device" : "from another array", a.device().index(), device.index()));
     device = a.device();
   };
   for (const Argument& a : site.arguments)
@@ -167,7 +168,7 @@ int plan_on_device(const Program::State& state, Device device, const CallSite& s
                    bool may_compile) {
   if (state.options.mode == Mode::reference)
     throw ValueError(fmt::format(
-        "mode reference interprets on the cpu, and an array of the call is on cuda:{}; `to(Device::cpu())` copies it", device.index()));
+        "mode reference runs on the CPU, but an array of the call is on cuda:{}. Copy it with `to(Device::cpu())`.", device.index()));
   cuda::DeviceAlignment alignment;
   const auto aligned = [&](const Array& a) { return a.device().is_cpu() || is_vector_aligned(a); };  // copies are aligned
   for (const std::uint32_t i : plan.argument_of) alignment.inputs.push_back(aligned(*site.arguments[i].array));
@@ -232,9 +233,8 @@ int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, P
 int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, std::shared_ptr<PlanReport>& report, PlanData before) {
   if (!state.compile_time_said.exchange(true))
     log(LogLevel::warning,
-        "compiling the kernels of a call takes longer than {} ms, the limit `compile_ms`: it runs as in mode unfused, with the same "
-        "results, "
-        "until they have been compiled in the background. warm_up compiles them without that limit",
+        "compiling the kernels of a call takes longer than {} ms, the limit `compile_ms`; the call runs as in mode unfused, with the same "
+        "results, until background compilation finishes. Call warm_up to compile without that limit",
         state.options.limits.compile_ms);
   const std::shared_ptr<PlanReport> fused = std::exchange(report, std::make_shared<PlanReport>());
   report->recorded = fused->recorded;
@@ -333,7 +333,7 @@ PlanPointer make_plan(Program::State& state, const CallSite& site, const Signatu
   // Devices have no estimates. For an unfused plan, the third call checks for the fused kernels.
   plan->hot_after = after_calls > 0 ? after_calls : plan->on_device || plan->fused_ready ? 3 : runs_until_hot(*plan);
   plan->whole = plan.get();
-  log(LogLevel::debug, "recorded {} nodes and planned {} kernels, of which {} were made, in {:.2f} ms", nodes, plan->kernels,
+  log(LogLevel::debug, "recorded {} nodes and planned {} kernels, of which {} were compiled, in {:.2f} ms", nodes, plan->kernels,
       compiled + for_shape, static_cast<double>(end - start) / 1e6);
   return state.plans.insert(site, signature, std::move(plan));
 }
@@ -368,8 +368,7 @@ PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, PlanF
     LaunchPlan call;
     call.key = std::move(signature.key);
     throw Error(fmt::format(
-        "a call `{}` needs a kernel that is neither in memory nor on disk, and nothing may be compiled any more ({}). Call "
-        "warm_up with this signature before",
+        "no kernel for signature `{}`: {}, and no compiled kernel is in memory or on disk. Call warm_up with this signature first",
         CallSignature::of(call).text(), state.options.compile == Compile::never ? "Options::compile is never" : "the function is sealed"));
   }
 }
@@ -392,7 +391,8 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
   while (shapes < policy.depth && !state.hot_shapes.compare_exchange_weak(shapes, shapes + 1, std::memory_order_relaxed)) {}
   if (shapes >= policy.depth && !state.depth_said.exchange(true))
     log(LogLevel::info,
-        "a function has kernels of its own for {} shapes, as many as Specialization::depth allows; from now on it uses its generic ones",
+        "a function has specialized kernels for {} shapes, the maximum that Specialization::depth allows; from now on it uses its generic "
+        "kernels",
         policy.depth);
   if (shapes >= policy.depth) return;
   // The plan may be destroyed before the job runs. The counters belong to the program, which may be destroyed too.
@@ -403,7 +403,7 @@ void specialise(Program::State& state, const LaunchPlan& plan, bool in_backgroun
       const int compiled = plan->on_device ? plan->on_device->specialise(*plan, true)
                                            : attach_specialised(*plan, *report_of(*plan, target), target, {1, counts}, true);
       counts->specialised.fetch_add(compiled, std::memory_order_relaxed);
-      log(LogLevel::debug, "a hot shape has {} kernels of its own, on trial", compiled);
+      log(LogLevel::debug, "a hot shape has {} specialized kernels on trial", compiled);
     } catch (const std::exception& error) {  // the generic kernels stay; results are the same
       log(LogLevel::warning, "a hot shape keeps its generic kernels: {}", error.what());
       if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it

@@ -437,10 +437,10 @@ void free_large_block(void* memory, int index) noexcept {
 
 [[noreturn]] void fail(std::size_t bytes) {
   const Statistics now = statistics();
-  throw MemoryError(fmt::format(
-      "out of memory: {} bytes cannot be had ({} bytes are in use by arrays and temporaries, the limit is {}); use less at a time, or "
-      "set_memory_limit where there is more",
-      bytes, now.in_use, memory_limit()));
+  throw MemoryError(
+      fmt::format("out of memory: cannot allocate {} bytes ({} bytes are in use by arrays and temporaries, the limit is {} bytes). Free "
+                  "arrays or raise set_memory_limit().",
+                  bytes, now.in_use, memory_limit()));
 }
 
 // Fills memory for tests, so that reads of uninitialized memory give conspicuous numbers. Skips large blocks, which would dominate test

@@ -83,7 +83,7 @@ class Reader {
       }
     }
     skip_blanks();
-    if (position_ != text_.size()) fail("the header has text behind its end");
+    if (position_ != text_.size()) fail("the header has text after its end");
     if (!has_descr || !has_order || !has_shape)
       fail(fmt::format("the header has no '{}'", !has_descr ? "descr" : !has_order ? "fortran_order" : "shape"));
     return result;
@@ -104,16 +104,17 @@ class Reader {
     return true;
   }
   void expect(char c) {
-    if (!accept(c)) fail(fmt::format("the header is not a dictionary as NumPy writes it: '{}' is missing at its byte {}", c, position_));
+    if (!accept(c))
+      fail(fmt::format("the header is not a dictionary as NumPy writes it: '{}' is missing at byte {} of the header", c, position_));
   }
 
   std::string_view quoted(const char* what) {
     skip_blanks();
     const char quote = position_ < text_.size() ? text_[position_] : 0;
     if (quote != '\'' && quote != '"')
-      fail(fmt::format("the header is not a dictionary as NumPy writes it: {} is missing at its byte {}", what, position_));
+      fail(fmt::format("the header is not a dictionary as NumPy writes it: {} is missing at byte {} of the header", what, position_));
     const std::size_t end = text_.find(quote, position_ + 1);
-    if (end == std::string_view::npos) fail("the header has a text without an end");
+    if (end == std::string_view::npos) fail("the header has an unterminated string");
     const std::string_view result = text_.substr(position_ + 1, end - position_ - 1);
     position_ = end + 1;
     return result;
@@ -121,7 +122,8 @@ class Reader {
 
   void read_dtype(Header& header) {
     skip_blanks();
-    if (position_ < text_.size() && text_[position_] == '[') fail("its elements are structures; onepass reads bool, integers and floats");
+    if (position_ < text_.size() && text_[position_] == '[')
+      fail("its elements are structures; onepass reads only bool, integers and floats");
     const std::string_view name = quoted("the dtype");
     std::string_view rest = name;
     char order = '=';
@@ -136,7 +138,7 @@ class Reader {
         header.big_endian = order == '>' && type.bytes > 1;
         return;
       }
-    fail(fmt::format("its dtype '{}' is not one that onepass reads: bool, i1 to i8, u1 to u8, f2, f4, f8 (save bf16 as u16 and bitcast)",
+    fail(fmt::format("its dtype '{}' is not supported; onepass reads bool, i1 to i8, u1 to u8, f2, f4, f8 (save bf16 as u16 and bitcast)",
                      printable(name)));
   }
 
@@ -161,7 +163,7 @@ class Reader {
       std::int64_t length = 0;
       for (; position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9'; ++position_)
         if (__builtin_mul_overflow(length, 10, &length) || __builtin_add_overflow(length, text_[position_] - '0', &length))
-          fail("the header's shape has a length beyond 64 bits");
+          fail("the header's shape has a length of more than 64 bits");
       if (position_ == first) fail("the header's shape is not a tuple of integers");
       if (position_ < text_.size() && text_[position_] == 'L') ++position_;  // suffix of Python 2's long integers
       if (result.size() == static_cast<std::size_t>(kMaxRank)) fail(fmt::format("the header's shape has more than {} axes", kMaxRank));
@@ -220,7 +222,7 @@ os::AtomicFile open_npy(const std::string& path, const Array& array, const SaveO
   if (!array.has_memory()) throw ValueError(fmt::format("save_npy: {}: the array is default-constructed and has no elements", path));
   os::AtomicFile file("save_npy", path, options.sync);
   if (file.is_terminal())
-    throw IoError(fmt::format("save_npy: {}: is a terminal, which cannot show a .npy file; give it a file or a pipe", path));
+    throw IoError(fmt::format("save_npy: {}: the output is a terminal, which cannot show a .npy file. Write to a file or a pipe.", path));
   return file;
 }
 
@@ -268,7 +270,7 @@ Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes,
   std::int64_t count = 1, countable = element;
   for (const std::int64_t extent : header.shape) {
     if (__builtin_mul_overflow(countable, std::max<std::int64_t>(extent, 1), &countable))
-      fail("the header's shape has more bytes than an address can count");
+      fail("the header's shape needs more bytes than a 64-bit address can count");
     count *= extent;
   }
   const auto wanted = static_cast<std::uint64_t>(count * element);

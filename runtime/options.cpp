@@ -18,7 +18,7 @@ namespace {
 template <class T> T number_of(std::string_view name, std::string_view value) {
   T out{};
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
-  if (error != std::errc() || end != value.data() + value.size()) throw ValueError(fmt::format("{}: `{}` is no number", name, value));
+  if (error != std::errc() || end != value.data() + value.size()) throw ValueError(fmt::format("{}: `{}` is not a number", name, value));
   return out;
 }
 
@@ -28,7 +28,7 @@ template <class T, std::size_t N> T one_of(std::string_view name, std::string_vi
     if (value == choice) return meaning;
     all += fmt::format("{}{}", all.empty() ? "" : ", ", choice);
   }
-  throw ValueError(fmt::format("{}: `{}` is none of {}", name, value, all));
+  throw ValueError(fmt::format("{}: `{}` is not one of {}", name, value, all));
 }
 
 Relax relax_of(std::string_view value) {
@@ -54,7 +54,7 @@ Device detail::device_of(std::string_view value) {
   if (value == "cpu") return Device::cpu();
   if (value == "cuda") return Device::cuda();
   if (value.starts_with("cuda:")) return Device::cuda(number_of<int>("device", value.substr(5)));
-  throw ValueError(fmt::format("device: `{}` is neither cpu nor cuda nor cuda:N", value));
+  throw ValueError(fmt::format("device: `{}` is not cpu, cuda or cuda:N", value));
 }
 
 void detail::set_option(Options& o, std::string_view name, std::string_view value) {

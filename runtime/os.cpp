@@ -204,7 +204,7 @@ ExecutableMemory ExecutableMemory::allocate(std::size_t bytes) {
   ExecutableMemory result;
   bytes = std::max<std::size_t>(bytes, 1);
   result.data_ = static_cast<std::byte*>(map_memory(bytes, page_size()));
-  if (!result.data_) throw MemoryError(fmt::format("out of memory: the system has no {} bytes for a kernel's machine code", bytes));
+  if (!result.data_) throw MemoryError(fmt::format("out of memory: cannot allocate {} bytes for a kernel's machine code", bytes));
   result.size_ = (bytes + page_size() - 1) & ~(page_size() - 1);
   return result;
 }
@@ -214,7 +214,7 @@ ExecutableMemory::~ExecutableMemory() { unmap_memory(data_, size_); }
 void ExecutableMemory::finalize() {
   if (!data_) return;
   if (mprotect(data_, size_, PROT_READ | PROT_EXEC) != 0)
-    throw Error(fmt::format("this system does not let a program run code that it made itself (mprotect: {}); mode `reference` runs without",
+    throw Error(fmt::format("this system does not let a program run code that it generated (mprotect: {}). Use mode `reference`.",
                             error_text(errno)));
   __builtin___clear_cache(reinterpret_cast<char*>(data_), reinterpret_cast<char*>(data_ + size_));
 }

@@ -57,7 +57,9 @@ struct Descriptor {
   }
 };
 
-std::string owner_objection(const struct stat& status) { return fmt::format("belongs to user {}, not to {}", status.st_uid, ::geteuid()); }
+std::string owner_objection(const struct stat& status) {
+  return fmt::format("belongs to user {}, not to user {}", status.st_uid, ::geteuid());
+}
 
 }  // namespace
 
@@ -85,8 +87,9 @@ Folder::Content Folder::read(const std::string& name, std::int64_t most_bytes) c
   if (::fstat(file.value, &status) != 0) return {};
   if (!S_ISREG(status.st_mode)) return {std::nullopt, "is not a regular file"};
   if (status.st_uid != ::geteuid()) return {std::nullopt, owner_objection(status)};
-  if (status.st_mode & kOthersWrite) return {std::nullopt, fmt::format("can be written to by others (mode {:o})", status.st_mode & 0777u)};
-  if (status.st_size > most_bytes) return {std::nullopt, fmt::format("has {} bytes, more than the {} of any", status.st_size, most_bytes)};
+  if (status.st_mode & kOthersWrite)
+    return {std::nullopt, fmt::format("can be written to by other users (mode {:o})", status.st_mode & 0777u)};
+  if (status.st_size > most_bytes) return {std::nullopt, fmt::format("has {} bytes; the maximum is {}", status.st_size, most_bytes)};
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t done = 0;
   while (done < bytes.size()) {
@@ -169,7 +172,7 @@ PrivateFolder private_folder(const std::string& path, bool create) {
     if (objection.empty() && status.st_uid != 0 && status.st_uid != ::geteuid())
       objection = fmt::format("is in {}, which {}", real.substr(0, at), owner_objection(status));
     if (objection.empty() && (status.st_mode & kOthersWrite) && !(status.st_mode & S_ISVTX))
-      objection = fmt::format("is in {}, which others can write to (mode {:o}); `chmod go-w {}` makes it usable", real.substr(0, at),
+      objection = fmt::format("is in {}, which other users can write to (mode {:o}; run `chmod go-w {}`)", real.substr(0, at),
                               status.st_mode & 07777u, real.substr(0, at));
     const std::size_t begin = real[at] == '/' ? at + 1 : at, end = std::min(real.find('/', begin), real.size());
     const bool is_last = end == real.size();
@@ -193,9 +196,9 @@ PrivateFolder private_folder(const std::string& path, bool create) {
   const auto refused = [&](std::string reason) { return PrivateFolder{State::Refused, std::move(reason), folder}; };
   if (status.st_uid != ::geteuid()) return refused(owner_objection(status));
   if (status.st_mode & kOthersWrite)
-    return refused(
-        fmt::format("can be written to by others (mode {:o}); delete what is in it, which may be theirs, then `chmod 700` makes it usable",
-                    status.st_mode & 0777u));
+    return refused(fmt::format(
+        "can be written to by other users (mode {:o}; delete its contents, which other users may have written, then run `chmod 700` on it)",
+        status.st_mode & 0777u));
   if (!objection.empty()) return refused(objection);
   return {State::Usable, {}, std::move(folder)};
 }

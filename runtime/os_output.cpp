@@ -228,7 +228,8 @@ AtomicFile::AtomicFile(const char* what, std::string path, bool sync)
   descriptor_ = create_temporary(folder, place_.exists ? 0600 : 0666, temporary_);
   if (descriptor_ < 0) {
     temporary_.clear();
-    fail(errno == EACCES || errno == EPERM || errno == EROFS ? "cannot be written: its folder takes no new file" : "cannot be written",
+    fail(errno == EACCES || errno == EPERM || errno == EROFS ? "cannot be written: a new file cannot be created in its folder"
+                                                             : "cannot be written",
          errno);
   }
   struct stat status;
@@ -276,7 +277,7 @@ void AtomicFile::finish() {
 void AtomicFile::rename_into_place() {
   if (temporary_.empty()) return;
   const SignalsWait wait;
-  if (::rename(temporary_.c_str(), place_.path.c_str()) != 0) fail("cannot be put in its place", errno);
+  if (::rename(temporary_.c_str(), place_.path.c_str()) != 0) fail("cannot be renamed to its final name", errno);
   forget(temporary_);
   temporary_.clear();
 }
@@ -290,7 +291,8 @@ void AtomicFile::check_places(std::span<const AtomicFile> files) {
   for (std::size_t i = 0; i < files.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (same_place(files[i].place_, files[j].place_))
-        throw IoError(fmt::format("{}: {}: two outputs have this file name; give each its own", files[i].what_, files[i].path_));
+        throw IoError(
+            fmt::format("{}: {}: two outputs have this file name. Give each output its own name.", files[i].what_, files[i].path_));
 }
 
 void AtomicFile::commit_all(std::span<AtomicFile> files) {

@@ -41,7 +41,7 @@ Target target_for(const Options& options) {
   if (options.vector_bytes == 0) return host;
   if (options.vector_bytes > host.vector_bytes && host.triple.starts_with("x86_64"))
     throw ValueError(
-        fmt::format("vector_bytes: this processor's registers have {} bytes, not {}", host.vector_bytes, options.vector_bytes));
+        fmt::format("vector_bytes: the registers of this processor have {} bytes, not {}", host.vector_bytes, options.vector_bytes));
   return host.with_vector_bytes(options.vector_bytes);
 }
 
@@ -58,9 +58,10 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
     throw ValueError(fmt::format("threads: {} is not between 0 (the default) and {}", options.threads, threads::kMaxThreads));
   static_cast<void>(out_of_memory());
   if (options.limits.array_bytes < 0)
-    throw ValueError(fmt::format("array_bytes: {} is negative; give a number of bytes, or 0", options.limits.array_bytes));
+    throw ValueError(
+        fmt::format("array_bytes: {} is negative. Pass a number of bytes, or 0 for half the memory.", options.limits.array_bytes));
   for (const auto& [name, limit] : {std::pair{"work", options.limits.work}, std::pair{"compile_ms", options.limits.compile_ms}})
-    if (limit < 0) throw ValueError(fmt::format("{}: {} is negative; give a number, or 0 for no limit", name, limit));
+    if (limit < 0) throw ValueError(fmt::format("{}: {} is negative. Pass a positive number, or 0 for no limit.", name, limit));
   state_->target = target_for(options);
   state_->sealed = options.compile == Compile::never;
   state_->interpret = options.mode == Mode::reference || (options.mode == Mode::adaptive && !can_compile());
@@ -68,11 +69,11 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
     static constinit Once once;
     if (once.first())
       log(LogLevel::warning,
-          "this processor lacks AVX2 or FMA, which compiled kernels need: functions are interpreted, as in mode reference");
+          "this processor lacks AVX2 or FMA, which compiled kernels need; functions are interpreted, as in mode reference");
   }
   profile::start_from_environment();
   if (!state_->interpret && !can_compile())
-    throw UnsupportedError("this processor lacks AVX2 or FMA, which compiled kernels need; use mode reference");
+    throw UnsupportedError("this processor lacks AVX2 or FMA, which compiled kernels need. Use mode reference.");
 }
 
 Program::~Program() { state_->plans.release_captured(); }
@@ -80,7 +81,7 @@ Program::~Program() { state_->plans.release_captured(); }
 const Options& Program::options() const { return state_->options; }
 
 Value ProgramRecorder::capture(const Array& array) {
-  if (!array.has_memory()) throw ValueError("a captured Array is empty: it has no memory");
+  if (!array.has_memory()) throw ValueError("a captured Array is empty and has no memory");
   const auto [begin, end] = by_address_.equal_range(array.data());
   for (auto it = begin; it != end; ++it)
     if (same_view(captured[it->second.first], array)) return it->second.second;

@@ -18,38 +18,38 @@ struct ReasonText {
 // In the order of BoundaryReason.
 constexpr ReasonText kReasons[kBoundaryReasons] = {
     {"output", "It is a result of the call.", ""},
-    {"full_reduction", "It follows a reduction over all elements and is read in another order than the one in which it is computed.",
-     "Transpose, slice or reshape the array before the reduction and not what follows: u = transpose(x); u / sum(u)."},
-    {"other_loops", "It is a reduction's result that is read by loops which do not share the reduction's rows.",
-     "The result is usually far smaller than what was reduced, so little is lost. A reader is fused where it loops over the array that was "
-     "reduced, as in "
-     "x - sum(x, axis=1, keepdims=true), or over its rows alone, as in sum(x, axis=1) * w."},
-    {"other_axes", "Reductions over different axes meet: no order of the loops has the results of both when they are needed.",
-     "Reduce over the same axes; or reduce what one row has left, which is smaller, in place of all elements."},
+    {"full_reduction",
+     "It follows a reduction over all elements, and its reader uses a different order than the order in which it is computed.",
+     "Transpose, slice or reshape the array before the reduction, not after it: u = transpose(x); u / sum(u)."},
+    {"other_loops", "It is the result of a reduction, and the loops that read it do not share the rows of the reduction.",
+     "The cost is small, because the result is usually far smaller than the reduced array. A reader is fused if it loops over the reduced "
+     "array, as in x - sum(x, axis=1, keepdims=true), or only over its rows, as in sum(x, axis=1) * w."},
+    {"other_axes", "Reductions over different axes meet, and no loop order has both results ready when they are needed.",
+     "Reduce over the same axes, or reduce the per-row results, which are smaller, instead of all elements."},
     {"reduction_of_reduction", "A reduction reads the result of a reduction over other axes.",
-     "One reduction over both axes at once, `sum(x, axis=[0, 1])`, is one kernel, where the operators allow it."},
-    {"recompute", "It is needed several times, and computing it again for each would cost more than storing it once.",
-     "Nothing to do: storing is the cheaper way. Where only a part is needed, slice before the expensive operators."},
-    {"pieces", "It consists of pieces (concat, pad, roll) of something that consists of pieces: fused, there would be too many loops.",
-     "Concatenate once, concat([a, b, c]), in place of concat([concat([a, b]), c])."},
-    {"gathered", "It is indexed by data, so that any of its elements may be needed for any element of the result.",
-     "Index first and compute on what was taken: f(take(x, i)) for take(f(x), i)."},
+     "Use one reduction over both axes, `sum(x, axis=[0, 1])`, where the operators allow it; it is one kernel."},
+    {"recompute", "It is needed several times, and recomputing it would cost more than storing it once.",
+     "Nothing to do: storing is cheaper. If only a part is needed, slice before the expensive operators."},
+    {"pieces",
+     "It joins subdomains (concat, pad, roll) of a value that itself consists of subdomains; fusing both would create too many loops.",
+     "Concatenate once with concat([a, b, c]) instead of concat([concat([a, b]), c])."},
+    {"gathered", "Data-dependent indices read it, so any element of the result may need any of its elements.",
+     "Index first, then compute on the selected elements: f(take(x, i)) instead of take(f(x), i)."},
     {"scattered",
-     "Updates are added to it or written into it where data say, in their order, so that all have to be there before it is read.",
-     "Nothing to do, unless the places are known in advance: slices and pads are no scatter."},
-    {"sorted", "It is sorted or searched, or is the result of that, by a precompiled routine that needs whole arrays in memory.",
-     "Nothing to do: what computes the array is one kernel before it, and what uses the result one after it."},
-    {"stepped", "It is read or made by a recurrence that runs step by step, whose arrays are whole in memory.",
-     "Nothing to do: the states of all steps are stored where something else reads them."},
-    {"checked", "These indices choose elements by data, and all are checked, also those that no result needs.",
-     "Slice the indices before they are used, so that those that are not needed are not computed."},
-    {"kernel_limit", "The kernel would have more operators, inputs or results than one kernel may have, so it is cut here.",
-     "Nothing to do: a kernel of that size is not bound by memory. Copies of one expression are better written as one expression over a "
+     "Updates are added to it or written into it at data-dependent positions, in order, so all of them must be complete before it is read.",
+     "Nothing to do, unless the positions are known in advance: slices and pads do not need a scatter."},
+    {"sorted", "It is an operand or a result of a precompiled sort or search routine, which needs whole arrays in memory.",
+     "Nothing to do: one kernel before the routine computes the array, and one kernel after it uses the result."},
+    {"stepped", "It is an operand or a result of a recurrence that runs step by step, which needs whole arrays in memory.",
+     "Nothing to do: the states of all steps are stored because another operator reads them."},
+    {"checked", "These data-dependent indices select elements. The kernel checks all of them, including indices that no result needs.",
+     "Slice the indices before they are used, so that unneeded indices are not computed."},
+    {"kernel_limit", "The kernel would exceed the maximum number of operators, inputs or results, so it is cut here.",
+     "Nothing to do: memory bandwidth does not limit a kernel of that size. Replace copies of one expression with one expression over a "
      "stacked array."},
-    {"assembled",
-     "It is a part of an array that is put together of values of several kernels, each of which stores its own in their places.",
+    {"assembled", "It is one subdomain of an array that several kernels assemble; each kernel stores its own part.",
      "Nothing to do: no part is copied."},
-    {"unfused", "Mode unfused runs one kernel for each operator.", "Use mode adaptive; unfused is there to judge it."},
+    {"unfused", "Mode unfused runs one kernel for each operator.", "Use mode adaptive; mode unfused exists to verify it."},
 };
 
 constexpr std::string_view kOutcomes[] = {"none", "memory", "joined", "disk", "compiled", "tiles"};
@@ -121,8 +121,8 @@ Difference difference_of(const std::string& what, const ArgumentType& was, const
     return {PlanReason::rank, fmt::format("the rank of {} changed from {} to {}", what, was.shape.size(), is.shape.size())};
   for (std::size_t i = 0; i < is.shape.size(); ++i)
     if (class_of(was.shape[i]) != class_of(is.shape[i]))
-      return {PlanReason::extents,
-              fmt::format("axis {} of {} has {} element{}, it had {}", i, what, is.shape[i], is.shape[i] == 1 ? "" : "s", was.shape[i])};
+      return {PlanReason::extents, fmt::format("axis {} of {} has {} element{}, but it had {}", i, what, is.shape[i],
+                                               is.shape[i] == 1 ? "" : "s", was.shape[i])};
   if (is_row_major(was) != is_row_major(is) || (was.shape == is.shape && strides_of(was) != strides_of(is)))
     return {PlanReason::strides,
             fmt::format("the strides of {} changed from {} to {}", what, shape_text(strides_of(was)), shape_text(strides_of(is)))};
@@ -142,25 +142,27 @@ std::string_view remedy_of_plan(PlanReason reason, bool compiled) {
     case PlanReason::none:
     case PlanReason::repeated: return "";
     case PlanReason::first_call:
-      return "warm_up() with this signature, or a file of signatures, does this before the first call; the cache folder keeps compiled "
+      return "Call warm_up() with this signature, or with a file of signatures, before the first call; the cache folder keeps compiled "
              "kernels.";
     case PlanReason::lengths:
-      return compiled ? "Lengths choose between few variants of a kernel (short rows, threads, sizes of caches); each is compiled once."
+      return compiled ? "Nothing to do: lengths select among a few variants of a kernel (short rows, threads, cache sizes), and each "
+                        "variant is compiled once."
                       : "Nothing to do: kernels do not depend on lengths, and such a plan takes microseconds.";
     case PlanReason::extents:
-      return "An axis of one element is broadcast, and its loop is gone. Where it is one by chance, warm_up() with such a shape too.";
-    case PlanReason::rank: return "Reshape to one rank before the call, or warm_up() with each rank: each is compiled once.";
-    case PlanReason::type: return "Cast before the call, or warm_up() with each type: each is compiled once.";
+      return "An axis of one element is broadcast, and its loop is removed. If the length is 1 only by chance, call warm_up() with such a "
+             "shape too.";
+    case PlanReason::rank: return "Reshape to one rank before the call, or call warm_up() with each rank; each rank is compiled once.";
+    case PlanReason::type: return "Cast before the call, or call warm_up() with each type; each type is compiled once.";
     case PlanReason::strides: return "Pass arrays of one layout; contiguous() makes a copy. Each layout is compiled at most once.";
-    case PlanReason::number: return "A number that names an axis, a length or a place is part of the program: each value of it has a plan.";
+    case PlanReason::number:
+      return "A number that names an axis, a length or an index is part of the program, so each of its values needs a plan.";
     case PlanReason::arguments:
-      return "Each combination of arrays and numbers has a plan; pass a number as an Array of rank 0 to have one.";
-    case PlanReason::targets: return "Fresh results, into() and bind() have plans of their own, and share kernels; stay with one of them.";
+      return "Each combination of arrays and numbers needs a plan. Pass a number as an Array of rank 0 to use a single plan.";
+    case PlanReason::targets: return "Use only one of fresh results, into() and bind(); they have separate plans, but share kernels.";
     case PlanReason::alignment: return "Allocate targets at multiples of 64 bytes, as Array does.";
     case PlanReason::threads: return "Set the number of threads once, before the first call.";
     case PlanReason::device: return "Keep the arrays of one function on one device.";
-    case PlanReason::forgotten:
-      return "A function remembers 1,024 signatures; kernels stay in their cache, so that only planning is repeated.";
+    case PlanReason::forgotten: return "A function remembers 1,024 signatures. Kernels stay in their cache, so only planning is repeated.";
   }
   return "";
 }
@@ -187,7 +189,7 @@ std::vector<Difference> differences(const std::vector<std::int64_t>& before, con
   const CallSignature was = parsed(before), is = parsed(key);
   const auto argument = [&](std::size_t i) { return i < names.size() ? names[i] : fmt::format("x{}", i); };
   if (was.arguments.size() != is.arguments.size())
-    note({PlanReason::arguments, fmt::format("the call has {} arguments, it had {}", is.arguments.size(), was.arguments.size())});
+    note({PlanReason::arguments, fmt::format("the call has {} arguments, but it had {}", is.arguments.size(), was.arguments.size())});
   std::size_t numbers = 0;
   for (std::size_t i = 0; i < std::min(was.arguments.size(), is.arguments.size()); ++i) {
     const Item &a = was.arguments[i], &b = is.arguments[i];
@@ -196,13 +198,13 @@ std::vector<Difference> differences(const std::vector<std::int64_t>& before, con
     if (a.is_number != b.is_number)
       note({PlanReason::arguments, fmt::format("{} is {} now", argument(i), b.is_number ? "a number" : "an array")});
     else if (a.is_number && a.number.kind != b.number.kind)
-      note({PlanReason::arguments, fmt::format("the number {} is of another kind", argument(i))});
+      note({PlanReason::arguments, fmt::format("the number {} has a different kind", argument(i))});
     else if (a.is_number && chooses && !same_number(a.number, b.number))
       note({PlanReason::number, fmt::format("{} changed from {} to {}", argument(i), text_of(a.number), text_of(b.number))});
     else if (!a.is_number) note(difference_of(argument(i), a.type, b.type));
   }
   const bool same_arguments = all.empty();
-  if (was.into != is.into) note({PlanReason::targets, is.into ? "results go into arrays that are there" : "results go into fresh arrays"});
+  if (was.into != is.into) note({PlanReason::targets, is.into ? "results go into existing arrays" : "results go into fresh arrays"});
   for (std::size_t i = 0; i < std::min(was.targets.size(), is.targets.size()); ++i) {
     const Item &a = was.targets[i], &b = is.targets[i];
     if (a.is_discarded != b.is_discarded)
@@ -215,7 +217,7 @@ std::vector<Difference> differences(const std::vector<std::int64_t>& before, con
           is.aligned ? "all targets begin at multiples of 64 bytes" : "a target does not begin at a multiple of 64 bytes"});
   const auto threads = [](const std::vector<std::int64_t>& k) { return k[0] >> 1 & 0x7fff; };
   if (threads(before) != threads(key))
-    note({PlanReason::threads, fmt::format("the call may use {} threads, it could use {}", threads(key), threads(before))});
+    note({PlanReason::threads, fmt::format("the call may use {} threads, but it could use {}", threads(key), threads(before))});
   std::ranges::stable_sort(all, {}, [](const Difference& d) { return strength(d.reason); });
   return all;
 }
@@ -232,11 +234,11 @@ PlanWhy why_planned(const std::vector<std::int64_t>& key, const std::vector<std:
     text = "the function was not called before";
   } else if (forgotten) {
     why.reason = PlanReason::forgotten;
-    text = "such a call was made before, and its plan gave way to others";
+    text = "the same call was made before, but other plans replaced its plan";
   } else {
     const std::vector<Difference> all = differences(before, key, names, pinned);
     why.reason = all.empty() ? PlanReason::repeated : all[0].reason;
-    if (all.empty()) text = "such a call was made before";
+    if (all.empty()) text = "the same call was made before";
     for (std::size_t i = 0; i < std::min(all.size(), kMostNamed); ++i) text += (i ? "; " : "") + all[i].text;
     if (all.size() > kMostNamed) text += fmt::format("; and {} more", all.size() - kMostNamed);
   }
@@ -253,19 +255,18 @@ std::string schedule_differences(const compiler::Schedule& a, const compiler::Sc
   };
   const auto truth = [](bool t) { return std::string(t ? "yes" : "no"); };
   const auto number = [](std::int64_t n) { return fmt::format("{}", n); };
-  add("bytes of vector registers", number(a.vector_bytes), number(b.vector_bytes));
+  add("bytes of a vector register", number(a.vector_bytes), number(b.vector_bytes));
   add("elements of a vector", number(a.width), number(b.width));
-  add("one block of the order of summation", truth(a.one_block), truth(b.one_block));
-  add("rows kept in scratch", truth(a.row_scratch), truth(b.row_scratch));
-  add("a row is shared by threads", truth(a.split), truth(b.split));
-  add("threads share the places that data choose", truth(a.by_place), truth(b.by_place));
-  add("rows at once", number(a.abreast), number(b.abreast));
-  add("stores that bypass the caches", truth(!a.streamed.empty()), truth(!b.streamed.empty()));
-  add("accesses through transposed tiles", number(static_cast<std::int64_t>(a.packed.size())),
-      number(static_cast<std::int64_t>(b.packed.size())));
-  add("parts of the body", number(static_cast<std::int64_t>(a.parts.size()) + 1), number(static_cast<std::int64_t>(b.parts.size()) + 1));
+  add("single summation block", truth(a.one_block), truth(b.one_block));
+  add("rows cached in a row buffer", truth(a.row_scratch), truth(b.row_scratch));
+  add("split reduction", truth(a.split), truth(b.split));
+  add("destination-partitioned scatter", truth(a.by_place), truth(b.by_place));
+  add("unroll-and-jam factor", number(a.abreast), number(b.abreast));
+  add("non-temporal stores", truth(!a.streamed.empty()), truth(!b.streamed.empty()));
+  add("packed operand tiles", number(static_cast<std::int64_t>(a.packed.size())), number(static_cast<std::int64_t>(b.packed.size())));
+  add("fissioned loops", number(static_cast<std::int64_t>(a.parts.size()) + 1), number(static_cast<std::int64_t>(b.parts.size()) + 1));
   add("register tile", fmt::format("{} x {}", a.tile.rows, a.tile.width), fmt::format("{} x {}", b.tile.rows, b.tile.width));
-  add("rolled iterations", number(a.rolled.count), number(b.rolled.count));
+  add("rerolled loop iterations", number(a.rolled.count), number(b.rolled.count));
   return text;
 }
 

@@ -145,7 +145,7 @@ std::pair<compiler::cuda::DeviceTarget, std::string> cuda_target() {
       return {gpu.target(), gpu.name()};
     }
   } catch (const Error&) {}  // NOLINT: `onepass doctor` reports the problem
-  return {{}, "no device that works here"};
+  return {{}, "no usable device here"};
 }
 
 }  // namespace
@@ -250,9 +250,8 @@ std::int64_t distinct_bytes(const ArrayPlan& array) {
 
 // Returns the text that follows a kernel's tier.
 std::string_view text_of(Specialised::State state) {
-  static constexpr std::string_view kTexts[] = {"", "; its kernel for these lengths alone is being tried",
-                                                "; specialized for these lengths",
-                                                "; generic: its kernel for these lengths alone was slower"};
+  static constexpr std::string_view kTexts[] = {"", "; kernel specialized for these lengths is on trial", "; specialized for these lengths",
+                                                "; generic: the kernel specialized for these lengths was slower"};
   return kTexts[static_cast<int>(state)];
 }
 
@@ -312,7 +311,7 @@ class Maker {
         for (const std::int64_t n : a.shape) shape += fmt::format("{}{}", shape.empty() ? "" : ",", n);
         out_.signature += fmt::format("{}{}[{}]", i ? " " : "", name_of(a.dtype), shape);
       }
-      out_.plan_sentence = "the call was not made: this is what it would run";
+      out_.plan_sentence = "the call was not made; this plan shows what it would run";
       out_.times_note = "the call was not made, so there are no times";
       return;
     }
@@ -411,7 +410,7 @@ class Maker {
 
   // Adds the device-independent data of a kernel.
   ExecutionRecord::Kernel& add_kernel(std::uint32_t group, const Nest& nest, const NestNumbers& numbers) {
-    static constexpr std::string_view kKinds[] = {"map", "reduction over rows", "reduction over lanes"};
+    static constexpr std::string_view kKinds[] = {"elementwise", "outer-axis reduction", "inner-axis reduction"};
     ExecutionRecord::Kernel& kernel = out_.kernels.emplace_back();
     kernel.kind = nest.is_routine() ? "routine" : kKinds[static_cast<int>(nest.kind)];
     kernel.loops = loops_text(nest, numbers);
@@ -457,23 +456,23 @@ class Maker {
       if (other.get() == called_ || !other->report) continue;
       for (const KernelReport& known : other->report->kernels)
         if (known.key != kernel.key && known.planned.nest.key() == nest)
-          return fmt::format("a call `{}` has the same loops with another schedule ({})", CallSignature::of(*other).text(),
+          return fmt::format("a call `{}` has the same loops with a different schedule ({})", CallSignature::of(*other).text(),
                              schedule_differences(known.scheduled.schedule, kernel.scheduled.schedule));
     }
-    return "no call of this function had such loops";
+    return "no other call of this function has the same loops";
   }
 
   std::string cache_sentence(const KernelReport& kernel) const {
-    if (kernel.planned.nest.is_in_library()) return "nothing is compiled: the library has its code";
+    if (kernel.planned.nest.is_in_library()) return "nothing to compile: the library contains the code";
     switch (kernel.outcome) {
       case CacheOutcome::none: return "the call was not made";
-      case CacheOutcome::memory: return "another call of this process had it";
-      case CacheOutcome::joined: return "another thread was compiling it";
-      case CacheOutcome::disk: return "from the cache folder";
+      case CacheOutcome::memory: return "another call of this process compiled it";
+      case CacheOutcome::joined: return "another thread was already compiling it";
+      case CacheOutcome::disk: return "loaded from the cache folder";
       case CacheOutcome::compiled:
-        return fmt::format("compiled in {:.2f} ms: neither in memory nor {}; {}", kernel.compile_ms,
-                           disk_cache().enabled() ? "in the cache folder" : "on disk, since there is no cache folder", compared(kernel));
-      case CacheOutcome::tiles: return fmt::format("nothing was compiled: it began in tiles; {}", compared(kernel));
+        return fmt::format("compiled in {:.2f} ms: not found in memory or {}; {}", kernel.compile_ms,
+                           disk_cache().enabled() ? "in the cache folder" : "on disk (there is no cache folder)", compared(kernel));
+      case CacheOutcome::tiles: return fmt::format("nothing was compiled: the first runs use the tiled interpreter; {}", compared(kernel));
     }
     return "";
   }
@@ -510,7 +509,7 @@ class Maker {
         runs += kernel.times.runs;
       }
       if (!timed) {
-        kernel.tier = from.planned.nest.is_in_library() ? "a routine of the library" : "not compiled: the call was not made";
+        kernel.tier = from.planned.nest.is_in_library() ? "precompiled library routine" : "not compiled: the call was not made";
         kernel.cache_sentence = cache_sentence(from);
         continue;
       }
@@ -525,8 +524,9 @@ class Maker {
 
   void add_times_note(std::int64_t runs) {
     out_.times_note =
-        runs > 0 ? "kernel times are of the calls that were made while profiling was on"
-                 : "no kernel times: they are kept while profiling is on (onepass::set_profiling(true), or ONEPASS_PROFILE=trace.json)";
+        runs > 0
+            ? "kernel times cover only the calls made while profiling was on"
+            : "no kernel times: they are recorded only while profiling is on (onepass::set_profiling(true), or ONEPASS_PROFILE=trace.json)";
   }
 
   void add_device_kernels() {
@@ -557,13 +557,13 @@ class Maker {
       case CacheOutcome::compiled: {
         kernel.compile_ms = loaded.compile_ms + loaded.load_ms;
         kernel.cache_sentence =
-            fmt::format("compiled in {:.2f} ms with all kernels of the call: neither in memory nor {}", kernel.compile_ms,
-                        disk_cache().enabled() ? "in the cache folder" : "on disk, since there is no cache folder");
+            fmt::format("compiled in {:.2f} ms together with all kernels of the call: not found in memory or {}", kernel.compile_ms,
+                        disk_cache().enabled() ? "in the cache folder" : "on disk (there is no cache folder)");
         kernel.compiles.push_back({"CUDA", kernel.compile_ms, {{"NVRTC", loaded.compile_ms}, {"load", loaded.load_ms}}});
         break;
       }
-      case CacheOutcome::disk: kernel.cache_sentence = "from the cache folder"; break;
-      default: kernel.cache_sentence = "another call of this process had it";
+      case CacheOutcome::disk: kernel.cache_sentence = "loaded from the cache folder"; break;
+      default: kernel.cache_sentence = "another call of this process compiled it";
     }
   }
 
@@ -609,7 +609,7 @@ class Maker {
         for (std::size_t k = 0; k < report_.kernels.size(); ++k) {
           const KernelReport& from = report_.kernels[k];
           if (from.planned.nest.is_in_library()) {
-            out_.notes.push_back(fmt::format("kernel {}: no LLVM IR and no assembly: it is a routine of the library", k));
+            out_.notes.push_back(fmt::format("kernel {}: no LLVM IR or assembly, because it is a precompiled library routine", k));
             continue;
           }
           const auto generated = [&](bool want_ir) {
@@ -623,7 +623,7 @@ class Maker {
           out_.kernels[k].llvm = generated(true);
           out_.kernels[k].assembly = generated(false);
         }
-      } catch (const Error& error) { out_.notes.push_back(fmt::format("no LLVM IR and no assembly: {}", error.what())); }
+      } catch (const Error& error) { out_.notes.push_back(fmt::format("no LLVM IR or assembly: {}", error.what())); }
     try {
       out_.cuda = cuda_text(report_, plan_, context_.options, out_.cuda_note);
       out_.ptx = ptx_of(out_.cuda, out_.cuda_note);

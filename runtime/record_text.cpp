@@ -155,10 +155,10 @@ std::string ExecutionRecord::text() const {
   if (!signature.empty()) out += fmt::format("call {}, mode {}\n", signature, kModes[static_cast<std::size_t>(mode)]);
   if (kernels.empty()) out += fmt::format("no kernels: {} nodes are interpreted one at a time\n", nodes.size());
   else
-    out += fmt::format("{} kernel{}: {} read, {} written; the least possible is {} ({:.2f} times as much is moved)\n", kernels.size(),
+    out += fmt::format("{} kernel{}: {} read, {} written; the minimum is {} (the kernels move {:.2f} times as much)\n", kernels.size(),
                        kernels.size() == 1 ? "" : "s", bytes_text(bytes_read), bytes_text(bytes_written), bytes_text(least_bytes), ratio());
   if (unfused_kernels > 0)
-    out += fmt::format("one kernel for each operator would be {} kernels that move {}\n", unfused_kernels, bytes_text(unfused_bytes));
+    out += fmt::format("one kernel per operator would need {} kernels and move {}\n", unfused_kernels, bytes_text(unfused_bytes));
   if (!plan_sentence.empty()) out += plan_sentence + "\n";
   if (!plan_remedy.empty()) out += "  " + plan_remedy + "\n";
   for (std::size_t k = 0; k < kernels.size(); ++k) {
@@ -169,9 +169,9 @@ std::string ExecutionRecord::text() const {
     if (called) out += fmt::format("  {}; {}\n", kernel.tier, kernel.cache_sentence);
     for (const Compile& compile : kernel.compiles) out += fmt::format("  {}\n", runtime::compile_text(compile));
     if (kernel.times.runs > 0)
-      out += fmt::format("  {} on average of {} runs, at best {}: {:.1f} GB/s{}\n", time_text(kernel.times.mean_ns), kernel.times.runs,
+      out += fmt::format("  {} on average over {} runs, best {}: {:.1f} GB/s{}\n", time_text(kernel.times.mean_ns), kernel.times.runs,
                          time_text(kernel.times.best_ns), kernel.gigabytes_per_second(),
-                         of_copy(kernel) > 0 ? fmt::format(", {:.2f} of a copy's", of_copy(kernel)) : "");
+                         of_copy(kernel) > 0 ? fmt::format(", {:.2f} of the copy bandwidth", of_copy(kernel)) : "");
     for (const Stored& s : kernel.stores) {
       std::string who = s.outputs.empty() ? "" : fmt::format(" as {}", fmt::join(s.outputs, ", "));
       if (!s.readers.empty()) who += fmt::format(" for kernel{} {}", s.readers.size() == 1 ? "" : "s", fmt::join(s.readers, ", "));

@@ -66,8 +66,8 @@ class Reader {
 
   [[noreturn]] void fail(std::string_view what) const {
     throw ValueError(
-        fmt::format("signature `{}`: {}, where there is `{}`. It is written as `f32[64,256] f32[256] 0.5`, or with the results' types, "
-                    "`f32[64,256] f32[256] 0.5 -> f32[64,256]`",
+        fmt::format("signature `{}`: {} at `{}`. Write it as `f32[64,256] f32[256] 0.5`, or with the types of the results as `f32[64,256] "
+                    "f32[256] 0.5 -> f32[64,256]`",
                     whole_.substr(0, 200), what, rest_.substr(0, 40)));
   }
   void skip() {
@@ -94,7 +94,7 @@ class Reader {
       skip();
       std::int64_t n = 0;
       const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), n);
-      if (error != std::errc() || (n < 0 && !negative)) fail(negative ? "expected an integer" : "expected an integer from 0 on");
+      if (error != std::errc() || (n < 0 && !negative)) fail(negative ? "expected an integer" : "expected an integer of at least 0");
       rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
       out.push_back(n);
     }
@@ -114,16 +114,16 @@ class Reader {
     item.type.shape = list(']', false);
     if (take(":[")) {
       item.type.strides = list(']', true);
-      if (item.type.strides.size() != item.type.shape.size()) fail("there are not as many strides as extents");
+      if (item.type.strides.size() != item.type.shape.size()) fail("the number of strides differs from the number of extents");
     }
     if (take("@cuda:")) {
       int index = -1;
       const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), index);
-      if (error != std::errc() || index < 0 || index > 254) fail("expected the number of a device");
+      if (error != std::errc() || index < 0 || index > 254) fail("expected a device number");
       rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
       item.type.device = Device::cuda(index);
     }
-    if (!rest_.empty() && !std::strchr(" \t\r", rest_.front())) fail("expected a blank");
+    if (!rest_.empty() && !std::strchr(" \t\r", rest_.front())) fail("expected a space");
     return item;
   }
 
@@ -171,7 +171,7 @@ CallSignature CallSignature::parse(std::string_view text) {
   while (!in.at_end()) {
     if (in.take_word("hot")) {
       out.hot = true;
-      if (!in.at_end()) in.fail("nothing stands behind `hot`");
+      if (!in.at_end()) in.fail("unexpected text after `hot`");
       break;
     }
     if (!out.into && in.take_word("->")) {
@@ -182,7 +182,7 @@ CallSignature CallSignature::parse(std::string_view text) {
       out.aligned = false;
       continue;
     }
-    if (!out.aligned) in.fail("only `hot` stands behind `unaligned`");
+    if (!out.aligned) in.fail("expected only `hot` after `unaligned`");
     std::vector<Item>& items = out.into ? out.targets : out.arguments;
     if (items.size() + 1 >= kMostItems) in.fail("there are too many arguments");
     if (out.into && in.take_word("_")) {
@@ -190,7 +190,7 @@ CallSignature CallSignature::parse(std::string_view text) {
       continue;
     }
     items.push_back(in.item());
-    if (out.into && items.back().is_number) in.fail("a result has a type, not a value");
+    if (out.into && items.back().is_number) in.fail("expected the type of a result, not a value");
   }
   return out;
 }
@@ -274,7 +274,7 @@ int warm_up_file(const std::string& path, const std::function<void(const CallSig
       warm_up(signature);
       ++ready;
     } catch (const MemoryError&) { throw; } catch (const Error& error) {  // the program may have changed since the file was written
-      log(LogLevel::warning, "warm_up: {}: `{}` is left out: {}", path, signature.text(), error.what());
+      log(LogLevel::warning, "warm_up: {}: skipped `{}`: {}", path, signature.text(), error.what());
     }
   }
   return ready;

@@ -20,7 +20,7 @@ class StopCheck {
   /// Throws CancelledError if the condition is true.
   void ask() {
     done_ = 0;
-    if (stop_()) throw CancelledError("cancelled: Options::should_stop returned true; what the call's targets hold is unspecified");
+    if (stop_()) throw CancelledError("canceled: Options::should_stop returned true; the contents of the call's targets are unspecified");
   }
   /// Counts work, and polls when enough has accumulated.
   void did(std::int64_t work) {

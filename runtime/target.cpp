@@ -112,7 +112,7 @@ const Target& Target::host() {
       const runtime::Machine machine = runtime::parse_machine(*text);
       t = runtime::described(t, machine);
       if (machine.isa == runtime::Machine::Isa::Avx512 && !t.has_avx512())
-        runtime::log(LogLevel::info, "ONEPASS_MACHINE: this processor has no AVX-512; its own vectors of {} bytes are used",
+        runtime::log(LogLevel::info, "ONEPASS_MACHINE: this processor has no AVX-512; vectors of {} bytes are used instead",
                      t.vector_bytes);
     }
     return new Target(std::move(t));

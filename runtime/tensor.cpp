@@ -43,8 +43,8 @@ Recording* Recording::current_or_null() { return innermost; }
 Recording& Recording::current(std::string_view what) {
   if (innermost) return *innermost;
   throw Error(
-      fmt::format("{}: nothing is being recorded on this thread: Tensors, and operators on Arrays, live inside a function that is given to "
-                  "onepass::compile; call that function with Arrays.",
+      fmt::format("{}: nothing is being recorded on this thread; Tensors, and operators on Arrays, are valid only inside a function passed "
+                  "to onepass::compile. Call that function with Arrays.",
                   what));
 }
 
@@ -57,17 +57,17 @@ const Value& Recording::of(Tensor tensor) const {
   const std::uint32_t id = TensorAccess::recording(tensor);
   if (id == id_) [[likely]]
     return values_[TensorAccess::value(tensor)];
-  if (id == 0) throw Error("a Tensor without a value is used: a default-constructed Tensor must be assigned first");
+  if (id == 0) throw Error("uninitialized Tensor used. Assign it first.");
   throw Error(
-      "a Tensor is used outside the recording it belongs to: it was kept from an earlier call, or captured from another function. "
-      "Pass it as an argument.");
+      "a Tensor is used outside its recording: it was kept from an earlier call, or captured from another function. Pass it as an "
+      "argument.");
 }
 
 Value Recording::value(const Operand& operand) {
   switch (operand.kind) {
     case Operand::Kind::Tensor: return of(operand.tensor);
     case Operand::Kind::Array: return recorder.capture(*operand.array);
-    case Operand::Kind::None: throw ValueError("an operand is none");
+    case Operand::Kind::None: throw ValueError("an operand is none; an operator needs a Tensor, an Array or a number");
     default:
       if (operand.variable) watch.read(operand.variable, operand.variable_bytes);
       return recorder.literal(literal_of(operand));
@@ -698,7 +698,7 @@ Histogram histogram(const Operand& x, std::int64_t bins, const Operand& low, con
   return record("histogram", x.where, [&](Recording& r) {
     Argument range;
     if ((low.kind == Operand::Kind::None) != (high.kind == Operand::Kind::None))
-      throw ValueError("histogram: one end of the range is given; give both or neither");
+      throw ValueError("histogram: only one end of the range is given. Pass both ends or neither.");
     if (low.kind != Operand::Kind::None) {
       range.kind = Argument::Kind::List;
       range.list = {argument(r, low), argument(r, high)};

@@ -174,7 +174,8 @@ void start_workers(Pool& shared, int wanted) {
     if (!os::start_thread(name, work, reinterpret_cast<void*>(static_cast<std::intptr_t>(index)))) {
       static constinit runtime::Once once;
       if (once.first())
-        runtime::log(LogLevel::warning, "threads: the system refuses worker thread {}; calls go on with those that there are", index);
+        runtime::log(LogLevel::warning, "threads: the system refuses to start worker thread {}; calls continue with the existing threads",
+                     index);
       return;
     }
     ++shared.workers;
@@ -274,7 +275,7 @@ namespace {
 void check_count(int threads) {
   if (threads < 0 || threads > threads::kMaxThreads)
     throw ValueError(
-        fmt::format("threads: {} is not a number of threads; give 1 to {}, or 0 for one per core", threads, threads::kMaxThreads));
+        fmt::format("threads: {} is not a valid number of threads. Pass 1 to {}, or 0 for one per core.", threads, threads::kMaxThreads));
 }
 }  // namespace
 

@@ -544,11 +544,11 @@ TEST_CASE("api: use of a Tensor outside its recording is an error") {
   CHECK_THAT(error_of([&] { kept + 1; }), Contains("nothing is being recorded"));
   const auto use = op::compile([&](Tensor x) { return x + kept; }, kReference);
   CHECK_THAT(error_of([&] { use(vector({1})); }),
-             Contains("outside the recording it belongs to") && Contains("Pass it as an argument") && Contains("test_api.cpp"));
+             Contains("outside its recording") && Contains("Pass it as an argument") && Contains("test_api.cpp"));
   const auto unset = op::compile([&](Tensor) { return Tensor(); }, kReference);
-  CHECK_THAT(error_of([&] { unset(vector({1})); }), Contains("default-constructed Tensor"));
+  CHECK_THAT(error_of([&] { unset(vector({1})); }), Contains("uninitialized Tensor"));
   const auto result = op::compile([&](Tensor) { return kept; }, kReference);
-  CHECK_THAT(error_of([&] { result(vector({1})); }), Contains("outside the recording"));
+  CHECK_THAT(error_of([&] { result(vector({1})); }), Contains("outside its recording"));
 }
 
 TEST_CASE("api: a nested vector without results is an error") {
@@ -572,11 +572,11 @@ TEST_CASE("api: check_recording finds captured variables that changed") {
                                           Contains("a captured variable changed"));
   rate = 0.5f;
   negate = true;
-  CHECK_THAT(error_of([&] { f(x); }), Contains("recorded the number 0.5 as f32[1] at ") && Contains("first and `neg` f32[1] at "));
+  CHECK_THAT(error_of([&] { f(x); }), Contains("recorded the number 0.5 as f32[1] at ") && Contains("first, but `neg` f32[1] at "));
   negate = false;
   CHECK(floats(f(x)) == Floats{3});
   table = vector({5});
-  CHECK_THAT(error_of([&] { f(x); }), Contains("a captured Array was another one"));
+  CHECK_THAT(error_of([&] { f(x); }), Contains("captured a different Array"));
   const auto unchecked =
       op::compile([&](Tensor x) { return x * rate; }, {.mode = op::Mode::reference, .check_recording = false, .check_captures = false});
   unchecked(x);
@@ -654,7 +654,7 @@ TEST_CASE("api: use of a moved-from compiled function or formula is an error") {
   auto f = op::compile([](Tensor x) { return x * 2; }, kReference);
   const auto kept = std::move(f);
   const Array x = vector({2}), y = vector({0});
-  const auto moved = Contains("that was moved from is called");
+  const auto moved = Contains("a moved-from ");
   const auto fails = [&](auto&& call) { CHECK_THAT(error_of(call), moved); };
   fails([&] { f(x); });
   fails([&] { f.into(y)(x); });
@@ -756,7 +756,7 @@ TEST_CASE("api: a relaxed function inside a strict one is an error") {
   const auto inside = [&](Tensor x) { return relaxed(x) - 1; };
   const Array x = vector({2});
   CHECK_THAT(error_of([&] { op::compile(inside, kReference)(x); }),
-             Contains("compiled with relax.contract is called with Tensors inside one"));
+             Contains("compiled with relax.contract is called with Tensors inside a function"));
   CHECK_THAT(error_of([&] { op::compile(inside, {.mode = op::Mode::reference, .relax = {.reassociate = true}})(x); }),
              Contains("Compile the caller with relax.contract too"));
   CHECK(floats(op::compile(inside, {.mode = op::Mode::reference, .relax = {.contract = true, .approximate = true}})(x)) == Floats{4});
@@ -913,7 +913,7 @@ TEST_CASE("api: errors of formulas") {
   CHECK_THAT(error_of([&] { f({{"speed", x}, {"tme", x}}); }), Contains("no input `tme`") && Contains("`time`"));
   CHECK_THAT(error_of([&] { f({{"speed", x}}); }), Contains("no value") && Contains("time"));
   CHECK_THAT(error_of([&] { f({{"speed", x}, {"speed", x}, {"time", x}}); }), Contains("given twice"));
-  CHECK_THAT(error_of([&] { f({x}); }), Contains("takes 2 arguments (speed, time), got 1"));
+  CHECK_THAT(error_of([&] { f({x}); }), Contains("takes 2 arguments (speed, time), but the call has 1"));
   CHECK_THAT(error_of([&] { f({vector({1, 2}), vector({1, 2, 3})}); }), Contains("formula:1:6") && Contains("do not broadcast"));
   const auto bad = f.try_call({{"speed", x}});
   CHECK_FALSE(bad);

@@ -136,7 +136,7 @@ TEST_CASE("array: full rounds once and rejects values that do not fit", "[array]
   CHECK(Array::full({1}, true, boolean).item<bool>());
   CHECK(Array::full({1}, 16777217, f32).item<float>() == 16777216.0f);
   CHECK(Array::ones({2}, f64).to_vector<double>() == std::vector<double>{1, 1});
-  CHECK_THROWS_WITH(Array::full({1}, 256, u8), Contains("256 is no value of u8"));
+  CHECK_THROWS_WITH(Array::full({1}, 256, u8), Contains("256 is not a value of type u8"));
   CHECK_THROWS_AS(Array::full({1}, -129, i8), ValueError);
   CHECK_THROWS_AS(Array::full({1}, -1, u64), ValueError);
   CHECK_THROWS_AS(Array::full({1}, 1.5, i32), ValueError);
@@ -144,7 +144,7 @@ TEST_CASE("array: full rounds once and rejects values that do not fit", "[array]
   CHECK_THROWS_AS(Array::full({1}, 0x1p64, u64), ValueError);
   CHECK_THROWS_AS(Array::full({1}, 0x1p63, i64), ValueError);
   CHECK_THROWS_AS(Array::full({1}, -INFINITY, i64), ValueError);
-  CHECK_THROWS_WITH(Array::full({1}, 2, boolean), Contains("has 0 and 1"));
+  CHECK_THROWS_WITH(Array::full({1}, 2, boolean), Contains("which has only the values 0 and 1"));
 
   const auto half = [](auto value, DType dtype) { return Array::full({1}, value, dtype).bitcast(u16).template item<std::uint16_t>(); };
   CHECK(half(1.0, f16) == 0x3c00);
@@ -283,7 +283,7 @@ TEST_CASE("array: wrap with strides stays inside the memory", "[array]") {
   CHECK_THROWS_AS(Array::wrap_pointer(nullptr, f32, {2}, {1}, false), ValueError);
   CHECK_THROWS_AS(Array::wrap_pointer(values.data(), f32, {3, 3}, {INT64_MAX / 4, INT64_MAX / 4}, false), ShapeError);
   CHECK_THROWS_WITH(Array::wrap_pointer(reinterpret_cast<std::byte*>(values.data()) + 2, f32, {2}, {1}, false),
-                    Contains("elements of f32 stand at multiples of 4 bytes"));
+                    Contains("is not 4-byte aligned, as f32 requires"));
   CHECK_NOTHROW(Array::wrap_pointer(reinterpret_cast<std::byte*>(values.data()) + 2, u16, {2}, {1}, false));
   const auto [first, last] = Array::wrap(values, {3}, {-4}, 11).byte_range();
   CHECK(first == reinterpret_cast<const std::byte*>(values.data() + 3));
@@ -356,7 +356,7 @@ TEST_CASE("array: slices clamp as in Python", "[array]") {
   CHECK(array.slice(0, 1, INT64_MAX, INT64_MAX).to_vector<float>() == std::vector<float>{1});
   CHECK(array.slice(0, 5, INT64_MIN, INT64_MIN).to_vector<float>() == std::vector<float>{5});
   CHECK(array.slice(0, INT64_MIN, INT64_MAX - 1).size() == 7);
-  CHECK_THROWS_WITH(array.slice(0, 0, 1, 0), Contains("step of 0"));
+  CHECK_THROWS_WITH(array.slice(0, 0, 1, 0), Contains("the step is 0"));
   CHECK_THROWS_AS(array.slice(1, 0), IndexError);
 }
 
@@ -380,7 +380,7 @@ TEST_CASE("array: reshape is a view if the strides allow it", "[array]") {
   CHECK(counting({1, 1}).reshape({}).rank() == 0);
   CHECK_FALSE(counting({3}).broadcast_to({2, 3}).reshape({6}).is_read_only());  // the reshape made a copy
   CHECK_THROWS_WITH(array.reshape({5, 5}), Contains("[5, 5] has 25 elements") && Contains("[4, 6] has 24"));
-  CHECK_THROWS_WITH(array.reshape({5, -1}), Contains("no length for -1"));
+  CHECK_THROWS_WITH(array.reshape({5, -1}), Contains("-1 has no solution"));
   CHECK_THROWS_AS(array.reshape({-1, -1}), ShapeError);
   CHECK_THROWS_AS(array.reshape({-2, -12}), ShapeError);
   CHECK_THROWS_AS(counting({0}).reshape({0, -1}), ShapeError);
@@ -466,10 +466,10 @@ TEST_CASE("array: random chains of views read the right elements", "[array]") {
 
 TEST_CASE("array: impossible lengths throw an error", "[array]") {
   CHECK_THROWS_WITH(Array::zeros({2, -1}, f32), Contains("zeros: shape [2, -1] has a negative length"));
-  CHECK_THROWS_WITH(Array::empty({INT64_MAX, 2}, u8), Contains("more bytes than an address can count"));
+  CHECK_THROWS_WITH(Array::empty({INT64_MAX, 2}, u8), Contains("more bytes than a 64-bit address can count"));
   CHECK_THROWS_AS(Array::empty({INT64_MAX / 4}, f64), ShapeError);
   CHECK_THROWS_AS(Array::empty({0, INT64_MAX, INT64_MAX}, f64), ShapeError);
-  CHECK_THROWS_WITH(Array::empty({std::int64_t{1} << 60}, u8), Contains("1152921504606846976 bytes cannot be had"));
+  CHECK_THROWS_WITH(Array::empty({std::int64_t{1} << 60}, u8), Contains("cannot allocate 1152921504606846976 bytes"));
 }
 
 TEST_CASE("array: an allocation that fails leaks nothing", "[array]") {

@@ -102,7 +102,7 @@ class InChromium(report.PageCase):
         b.click("#canvas .kernel[data-kernel='0'] > .title")
         details = b.run("return document.querySelector('#details').textContent")
         self.assertRegex(details, r"compiled\s*optimized, \d+\.\d\d ms: .*LLVM passes \d+\.\d\d, machine code \d+\.\d\d, load")
-        self.assertRegex(details, "on average of 20 runs")
+        self.assertRegex(details, "on average over 20 runs")
         self.assertEqual(b.errors(), [])
 
     def test_pullback(self):
@@ -120,7 +120,7 @@ class InChromium(report.PageCase):
         self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--html", "r.html")
         b.open(self.path("r.html"))
         self.assertEqual(b.run("return document.querySelectorAll('#canvas .result').length"), 3)
-        self.assertIn("It is kept for the backward call", b.run("return document.querySelector('#details').textContent"))
+        self.assertIn("It is saved for the backward call", b.run("return document.querySelector('#details').textContent"))
         boxes = b.run("return [...document.querySelectorAll('#canvas .halo')].map(t => { const r = t.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; })")
         for i, (l, t, r, d) in enumerate(boxes):
             for L, T, R, D in boxes[i + 1:]:

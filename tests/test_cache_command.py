@@ -88,7 +88,7 @@ class DiskCache(unittest.TestCase):
         self.compiles()
         archive, other = os.path.join(self.folder, "kernels"), os.path.join(self.folder, "other")
         self.assertIn("1 kernel written", self.onepass("cache", "export", archive))
-        self.fails("cache", "import", archive, says=["is machine code", "--trust"], cache=other)
+        self.fails("cache", "import", archive, says=["contains machine code", "--trust"], cache=other)
         self.assertIn("1 kernel added; left out: 0 for other processors", self.onepass("cache", "import", "--trust", archive, cache=other))
         self.assertEqual(self.compiles(cache=other), 0)
 
@@ -106,7 +106,7 @@ class DiskCache(unittest.TestCase):
         for at in (40, len(good) // 2, len(good) - 1):  # checksums may be valid, since they are not secret
             with open(archive, "wb") as file:
                 file.write(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
-            self.fails("cache", "import", archive, says=["is machine code", "--trust"])
+            self.fails("cache", "import", archive, says=["contains machine code", "--trust"])
         with open(archive, "wb") as file:
             file.write(good)
         os.chmod(os.path.join(self.cache, "exports.sha256"), 0o666)  # other users could have added a line
@@ -130,7 +130,7 @@ class DiskCache(unittest.TestCase):
         entry = self.entries()[0]
         put = lambda: os.chmod(entry, 0o622)
         put()
-        refused("can be written to by others (mode 622)")
+        refused("can be written to by other users (mode 622)")
 
         target = os.path.join(self.folder, "elsewhere")
 
@@ -144,7 +144,7 @@ class DiskCache(unittest.TestCase):
             with open(entry, "wb") as file:
                 file.truncate(6 << 30)  # a sparse file
         put()
-        refused("has 6442450944 bytes, more than the 67108864 of any")
+        refused("has 6442450944 bytes; the maximum is 67108864")
         if os.geteuid() != 0:
             print("skipped: only root can give files away")
             return
@@ -161,7 +161,7 @@ class DiskCache(unittest.TestCase):
         self.compiles(cache=inner)
         self.assertEqual(self.compiles(cache=inner), 0)
         os.chmod(outer, 0o777)
-        said = self.fails("cache", "verify", says=["is in " + os.path.realpath(outer) + ", which others can write to (mode 777)", "chmod go-w"], cache=inner)
+        said = self.fails("cache", "verify", says=["is in " + os.path.realpath(outer) + ", which other users can write to (mode 777;", "chmod go-w"], cache=inner)
         self.assertIn(inner, said)
         self.assertEqual(self.compiles(cache=inner), 1)
         self.assertEqual(os.listdir(inner), [])  # entries that other users could have written are removed
@@ -212,7 +212,7 @@ class DiskCache(unittest.TestCase):
         self.assertEqual(self.compiles(), 1)
         self.assertEqual(self.compiles(), 1)
         said = self.onepass("doctor")
-        self.assertIn("can be written to by others (mode 777); delete what is in it", said)
+        self.assertIn("can be written to by other users (mode 777; delete its contents", said)
 
     def test_a_cache_that_cannot_be_written_is_no_error(self):
         for cache in ("/proc/no/such", os.path.join(self.x, "below a file"), "/dev/full", "relative"):

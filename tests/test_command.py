@@ -207,11 +207,11 @@ class RunErrors(CommandCase):
         self.assertEqual(self.files(), self.before, "nothing is left behind")
 
     def test_a_result_that_is_not_finite(self):
-        says = ["check_nan: the result d f32[2] has -inf at [0]; the first operator with one is `div` f32[2]", "in the derivative of `sqrt` f32[2]"]
+        says = ["check_nan: the result d f32[2] has -inf at [0]; the first operator that produced one is `div` f32[2]", "in the derivative of `sqrt` f32[2]"]
         for mode in ("generic", "reference"):
             self.fails("run", "d = grad(sum(sqrt(x - 1)), [x]) * -1", "x=x.npy", "-o", "d=y.npy", "--check-nan", "--mode", mode, says=says)
         answers = self.onepass("run", "--batch", "-", "--check-nan", input='{"formula": "1/(x - 1)", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}\n').stdout
-        self.assertIn("check_nan: the result out f32[2] has inf at [0]; the first operator with one is `div` f32[2]", json.loads(answers)["error"])
+        self.assertIn("check_nan: the result out f32[2] has inf at [0]; the first operator that produced one is `div` f32[2]", json.loads(answers)["error"])
 
     def test_an_output_has_one_file(self):
         self.fails("run", "x*2", "x=x.npy", "-o", "out=y.npy", "-o", "out=z.npy", says="run: output `out` is given twice")
@@ -369,26 +369,26 @@ class Device(CommandCase):
         dump = ["dump", "x*2", "--shapes", "x=f32[64]", "--cuda"]
         os.environ["FAKE_CUDA_CAPABILITY"] = "90"
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 9\.0 \(.+\)\n")
-        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # onepass has no kernels for it
-        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no device that works here\)\n")
+        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # which onepass has no kernels for
+        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no usable device here\)\n")
         os.environ["FAKE_CUDA_DEVICES"] = "0"
-        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no device that works here\)\n")
+        self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no usable device here\)\n")
 
     @unittest.skipUnless(os.path.exists(FAKE), "the tests' driver is not built")
     def test_what_is_missing_is_one_sentence_with_the_remedy_and_the_cpu_goes_on(self):
         rest = [*self.PROGRAM, "--device", "cuda"]
         working = dict(os.environ)
         for variables, says in (({"ONEPASS_CUDA_DRIVER": "/nowhere/libcuda.so"}, ["/nowhere/libcuda.so", "cannot be opened"]),
-                                ({"FAKE_CUDA_DEVICES": "0"}, ["no device", "nvidia-smi", "or run on the cpu"]),
+                                ({"FAKE_CUDA_DEVICES": "0"}, ["no device", "nvidia-smi", "run on the CPU"]),
                                 ({"FAKE_CUDA_VERSION": "11080"}, ["11.8", "12.0 or newer", "newer driver"]),
                                 ({"FAKE_CUDA_START": "34"}, ["stub", "LD_LIBRARY_PATH", "install NVIDIA's driver"]),
-                                ({"FAKE_CUDA_START": "803"}, ["DRIVER_MISMATCH", "start the machine again"]),
-                                ({"FAKE_CUDA_START": "802"}, ["nvidia-fabricmanager", "or run on the cpu"]),
-                                ({"FAKE_CUDA_CAPABILITY": "61"}, ["compute capability 6.1", "7.5 or newer", "run on the cpu"]),
-                                ({"FAKE_NVRTC_KNOWS": "90"}, ["does not know", "compute capability 8.0", "newer CUDA toolkit"]),
+                                ({"FAKE_CUDA_START": "803"}, ["DRIVER_MISMATCH", "Restart the machine"]),
+                                ({"FAKE_CUDA_START": "802"}, ["nvidia-fabricmanager", "run on the CPU"]),
+                                ({"FAKE_CUDA_CAPABILITY": "61"}, ["compute capability 6.1", "7.5 or newer", "run on the CPU"]),
+                                ({"FAKE_NVRTC_KNOWS": "90"}, ["does not support", "compute capability 8.0", "newer CUDA toolkit"]),
                                 ({"FAKE_NVRTC_VERSION": "11080"}, ["NVRTC 11.8", "12.0 or newer"]),
                                 ({"FAKE_NVRTC_VERSION": "13000"}, ["NVRTC 13.0", "newer than the driver", "CUDA 12.8", "newer driver", "ONEPASS_NVRTC", "version 12"]),
-                                ({"ONEPASS_NVRTC": "/nowhere/libnvrtc.so"}, ["/nowhere/libnvrtc.so", "or run on the cpu"]),
+                                ({"ONEPASS_NVRTC": "/nowhere/libnvrtc.so"}, ["/nowhere/libnvrtc.so", "run on the CPU"]),
                                 ({"ONEPASS_NVRTC": sys.executable}, ["cuda: "])):
             with self.subTest(**variables):
                 os.environ.clear()
@@ -530,7 +530,7 @@ class Outputs(CommandCase):
         self.addCleanup(os.close, leader)
         self.addCleanup(os.close, terminal)
         error = self.run_to(terminal, *self.WORDS, "-o", "out=-", code=2).stderr
-        self.assertIn(b"/dev/stdout: is a terminal", error)
+        self.assertIn(b"/dev/stdout: the output is a terminal", error)
 
     def test_a_file_that_others_hold_open(self):
         with open(self.path("y.npy"), "w+b") as file:
@@ -652,7 +652,7 @@ class Outputs(CommandCase):
             self.skipTest("root may write anywhere")
         os.chmod(self.folder, 0o500)
         self.addCleanup(os.chmod, self.folder, 0o700)
-        self.fails(*self.WORDS, "-o", "out=y.npy", says="its folder takes no new file: Permission denied")
+        self.fails(*self.WORDS, "-o", "out=y.npy", says="a new file cannot be created in its folder: Permission denied")
 
 
 class Npy(CommandCase):

@@ -113,7 +113,7 @@ TEST_CASE("device: each failed driver call is a one-line error, and nothing leak
     const char* says;
   };
   for (const auto [code, says] :
-       {Fault{1, "nvidia-smi"}, Fault{2, "free arrays"}, Fault{719, "the device is lost"}, Fault{12345, "unknown error"}})
+       {Fault{1, "nvidia-smi"}, Fault{2, "Free arrays"}, Fault{719, "can no longer use the device"}, Fault{12345, "unknown error"}})
     for (const bool always : {false, true}) {
       int failures = 0;
       for (std::int64_t k = 0;; ++k) {
@@ -152,15 +152,15 @@ TEST_CASE("device: errors with a remedy name it; after a sticky error the CPU st
     int code;
     const char* says;
   };
-  for (const auto [code, says] : {Cause{214, "ECC"}, Cause{802, "nvidia-fabricmanager"}, Cause{803, "start the machine again"},
-                                  Cause{804, "CUDA compatibility package"}, Cause{906, "end the capture"}, Cause{999, "nvidia_uvm"}}) {
+  for (const auto [code, says] : {Cause{214, "ECC"}, Cause{802, "nvidia-fabricmanager"}, Cause{803, "Restart the machine"},
+                                  Cause{804, "CUDA compatibility package"}, Cause{906, "End the capture"}, Cause{999, "nvidia_uvm"}}) {
     fake().fail(0, code);
     CHECK_THROWS_WITH(c.run(), Contains(says));
     fake().works();
   }
   fake().fail(3, 700, true);
   for (int i = 0; i < 3; ++i)
-    CHECK_THROWS_WITH(c.run(), Contains("the device is lost to this process: restart it") && Contains("the cpu keeps working"));
+    CHECK_THROWS_WITH(c.run(), Contains("The process can no longer use the device") && Contains("the CPU keeps working"));
   CHECK(compile([](Tensor x) { return x * 2.0; })(Array::from({1.5f}, {1})).at<float>({0}) == 3.0f);
   fake().works();
   CHECK(c.difference(c.run()) == "");
@@ -179,8 +179,8 @@ TEST_CASE("device: exhausted memory is a MemoryError with its size, after the po
   CHECK_THROWS_AS(large.run(), MemoryError);
   CHECK_THROWS_WITH(
       large.run(),
-      Contains("allocating 20480 bytes on a device that is none failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory); free arrays"));
+      Contains("allocating 20480 bytes on a device that is none failed: CUDA_ERROR_OUT_OF_MEMORY (out of memory). Free arrays"));
   CHECK(small.difference(small.run()) == "");
   fake().limit(std::int64_t{1} << 40);
-  CHECK_THROWS_WITH(Gpu::get(7), Contains("there is no device 7: the driver shows 1"));
+  CHECK_THROWS_WITH(Gpu::get(7), Contains("device 7 does not exist; the driver shows 1"));
 }

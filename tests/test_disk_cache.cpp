@@ -146,10 +146,10 @@ TEST_CASE("the folder is private to the user, and rejected if others can write t
   CHECK_FALSE(has(open_to_all));
   open_to_all.store("another", compiler::Tier::Quick, kObject);
   CHECK(fs::directory_iterator(deep) != fs::directory_iterator());
-  CHECK(open_to_all.refusal().find("can be written to by others") != std::string::npos);
+  CHECK(open_to_all.refusal().find("can be written to by other users") != std::string::npos);
   CHECK(open_to_all.stats().stores == 0);
   set_log(nullptr);
-  CHECK(said == "the cache folder " + deep + ' ' + open_to_all.refusal() + "; kernels are kept in memory alone");  // once
+  CHECK(said == "the cache folder " + deep + ' ' + open_to_all.refusal() + "; kernels are kept only in memory");  // once
 
   write(folder.path / "file", "x");
   DiskCache file(folder.text() + "/file");
@@ -312,7 +312,7 @@ TEST_CASE("damaged archives lose nothing") {
   write(archive, contents(archive).substr(0, 50));
   CHECK_THROWS_WITH(imported.import_from(archive, true), Catch::Contains("ends in the middle of an entry"));
   write(archive, "something else");
-  CHECK_THROWS_WITH(imported.import_from(archive, true), Catch::Contains("is no archive of kernels"));
+  CHECK_THROWS_WITH(imported.import_from(archive, true), Catch::Contains("is not an archive of kernels"));
   CHECK_THROWS_AS(imported.import_from(archive + "x", true), IoError);
   CHECK_THROWS_AS(cache.export_to(folder.text() + "/no/such/folder"), IoError);
 }

@@ -539,7 +539,8 @@ TEST_CASE("vjp: residuals are named and freed with the pullback; arguments are r
       static_cast<void>(pullback(y));
       pullback.reset();
       CHECK(op::memory_stats().in_use <= held - n * 4);
-      CHECK(error_of([&] { static_cast<void>(pullback(y)); }) == "pullback: it was reset, and what it had saved is gone; call vjp again");
+      CHECK(error_of([&] { static_cast<void>(pullback(y)); }) ==
+            "pullback: the pullback was reset, which freed the saved values. Call vjp again.");
     }
   }
   CHECK(op::memory_stats().in_use == before);
@@ -586,24 +587,24 @@ TEST_CASE("vjp: bad input throws an error", "[pullback]") {
   auto f = op::compile([](Tensor x) { return x * x; });
   const auto [y, pullback] = op::vjp(f, random_array({4}, 29));
   CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(Array::ones({3}, op::f64))); }) ==
-        "pullback: the cotangent of out is f64[3], the result is f64[4]; they must be of one shape");
+        "pullback: the cotangent of out is f64[3], but the result is f64[4]; the shapes must be equal");
   CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(1.0)); }) ==
-        "pullback: the cotangent of out is a number, the result is f64[4]; they must be of one shape");
+        "pullback: the cotangent of out is a number, but the result is f64[4]; the shapes must be equal");
   CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(Array::ones({4}, op::i32))); }) ==
-        "pullback: the cotangent of out is i32[4], the result is f64[4]; it must be of a float type");
+        "pullback: the cotangent of out is i32[4], but the result is f64[4]; a float type is required");
   CHECK(error_of([&] {
           static_cast<void>(op::vjp(f, Array::from({1, 2})));
-        }) == "vjp: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
+        }) == "vjp: no argument is an Array of a float type; integers, bool and numbers have no derivative");
   f.reset();
   CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(y)); }) ==
-        "pullback: its function was reset since it was made; call vjp again");
+        "pullback: the function was reset after the pullback was created. Call vjp again.");
   auto lists = op::compile([](Tensor x) { return std::vector{x, x}; });
   const auto [ys, back] = op::vjp(lists, random_array({4}, 30));
   CHECK(error_of([&, &back = back] { static_cast<void>(back(std::vector{Array::ones({4}, op::f64)})); }) ==
         "pullback: 1 cotangent was given, but the function has 2 results");
   auto whole = op::compile([](Tensor x) { return floor(x) > 0; });
   CHECK(error_of([&] { static_cast<void>(op::vjp(whole, random_array({4}, 31))); }) ==
-        "vjp: no result is of a float type; integers and bool carry no derivative");
+        "vjp: no result is of a float type; integers and bool have no derivative");
 }
 
 // -------------------------------------------------------------------------------------------- checks of gradients
@@ -619,7 +620,7 @@ TEST_CASE("check_gradients: differences in f64, forward against reverse mode; er
   const auto two = op::compile([](Layer<Tensor> l, Tensor n) { return std::pair{l.weight * l.bias, sum(l.bias) * n}; });
   const op::GradientCheck good =
       op::check_gradients(two, Layer<Array>{random_array({100}, 41), random_array({100}, 42)}, Array::from({1, 2}));
-  CHECK(good.text == "100 derivatives agree with differences, and forward with reverse mode");
+  CHECK(good.text == "100 derivatives agree with finite differences, and forward mode agrees with reverse mode");
   const auto wrong = op::custom_vjp([](Tensor x) { return x * x; }, [](Tensor x, Tensor, Tensor dy) { return dy * x; });
   const op::GradientCheck bad =
       op::check_gradients([&](Tensor w, Tensor x) { return wrong(x) + w; }, Array::from({1.0f, 2.0f}), Array::from({3.0f, 0.0f}));
@@ -628,7 +629,7 @@ TEST_CASE("check_gradients: differences in f64, forward against reverse mode; er
   CHECK(bad.worst > 0.1);
   CHECK(error_of([] {
           static_cast<void>(op::check_gradients([](Tensor x) { return x; }, Array::from({1, 2})));
-        }) == "check_gradients: no argument is an Array of a float type; integers, bool and numbers carry no derivative");
+        }) == "check_gradients: no argument is an Array of a float type; integers, bool and numbers have no derivative");
 }
 
 TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, forward or backward", "[check]") {
@@ -640,14 +641,14 @@ TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, for
     auto forward = op::compile([](Tensor x) { return log(x + 4) * 2 + 1; }, options);
     const std::string text = error_of([&] { static_cast<void>(forward(x)); });
     INFO(text);
-    CHECK(text.find("check_nan: the result out f32[3] has -inf at [2]; the first operator with one is `log` f32[3] at ") == 0);
+    CHECK(text.find("check_nan: the result out f32[3] has -inf at [2]; the first operator that produced one is `log` f32[3] at ") == 0);
     CHECK(text.find("test_gradient.cpp") != std::string::npos);
     auto backward = op::compile([](Tensor x) { return grad(sum(sqrt(abs(x)) + x * x), x); }, options);
     const std::string of_gradient = error_of([&] { static_cast<void>(backward(Array::from({1.0f, 0.0f}))); });
     INFO(of_gradient);
     CHECK(of_gradient.find("in the derivative of `sqrt` f32[2]") != std::string::npos);
     const std::string of_input = error_of([&] { static_cast<void>(forward(Array::from({1.0f, std::nanf("")}))); });
-    CHECK(of_input == "check_nan: the result out f32[2] has nan at [1]; the input x0 has it already, nan at [1]");
+    CHECK(of_input == "check_nan: the result out f32[2] has nan at [1]; the input x0 already contains one, nan at [1]");
     Array y = Array::from({1.0f, -4.0f});
     CHECK(error_of([&] { forward.into(y)(y); }) ==
           "check_nan: the result out f32[2] has -inf at [1]; which operator made it cannot be said, since the results overwrote the "
@@ -658,7 +659,7 @@ TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, for
     at.span<float>()[1] = -4.0f;
     CHECK(error_of([&] {
             bound();
-          }).find("check_nan: the result out f32[2] has -inf at [1]; the first operator with one is `log` f32[2] at ") == 0);
+          }).find("check_nan: the result out f32[2] has -inf at [1]; the first operator that produced one is `log` f32[2] at ") == 0);
     at.span<float>()[1] = 3.0f;
     bound();
     const auto root = op::compile([](Tensor x) { return sqrt(x); }, options);

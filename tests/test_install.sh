@@ -85,7 +85,7 @@ cp other.so "$module"
 code=0
 "$root/bin/onepass" run 'x % 7' x=y.npy -o out=n.npy --mode generic 2>message || code=$?
 same "exit code" 2 "$code"
-grep -qF "belongs to onepass 0.0.7, this is $version" message || { cat message; fail "another version's code generator is not refused"; }
+grep -qF "belongs to onepass 0.0.7, but the library is onepass $version" message || { cat message; fail "another version's code generator is not refused"; }
 rm "$module"
 code=0
 "$root/bin/onepass" run 'x % 7' x=y.npy -o out=n.npy --mode generic 2>message || code=$?

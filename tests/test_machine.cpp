@@ -47,16 +47,16 @@ TEST_CASE("machine: a description names caches, cores and instructions, in any o
   CHECK(parse_machine("l3=1024G").llc_bytes == std::int64_t{1} << 40);
 }
 
-TEST_CASE("machine: an invalid description is a one-line error", "[machine]") {
-  CHECK(error_of("") == "ONEPASS_MACHINE: `` is not NAME=VALUE in ``; write for example l1=32K,l2=2M,l3=260M,cores=64,isa=avx2");
+TEST_CASE("machine: what is not a description is one sentence", "[machine]") {
+  CHECK(error_of("") == "ONEPASS_MACHINE: `` is not NAME=VALUE in ``. Write, for example, l1=32K,l2=2M,l3=260M,cores=64,isa=avx2");
   CHECK_THAT(error_of("l2=2M,"), Contains("`` is not NAME=VALUE"));
   CHECK_THAT(error_of("l2=2M, cores=1"), Contains("` cores` is not l1, l2, l3, cores or isa"));
   CHECK_THAT(error_of("l4=2M"), Contains("`l4` is not l1, l2, l3, cores or isa"));
   for (const char* size :
        {"", "2m", "2MB", "-1", "+4K", "0", "1023", "0x1000", "1025G", "9223372036854775807", "99999999999999999999", "1.5M", "K"})
-    CHECK_THAT(error_of("l2=" + std::string(size)), Contains("is not a size of 1K to 1024G"));
+    CHECK_THAT(error_of("l2=" + std::string(size)), Contains("is not a size between 1K and 1024G"));
   for (const char* cores : {"", "0", "-1", "257", "2K", "two"})
-    CHECK_THAT(error_of("cores=" + std::string(cores)), Contains("is not 1 to 256"));
+    CHECK_THAT(error_of("cores=" + std::string(cores)), Contains("is not between 1 and 256"));
   CHECK_THAT(error_of("isa=sse"), Contains("is not avx2 or avx512"));
   CHECK_THAT(error_of("l1=32K,l1=48K"), Contains("l1 is given twice"));
   CHECK_THAT(error_of("cores=1,cores=1"), Contains("cores is given twice"));
@@ -129,5 +129,6 @@ TEST_CASE("machine: the variable describes the machine of a process, and an inva
   };
   CHECK(in_process("l2=2M,l3=260M,cores=7") == fmt::format("{} {} 7 threads 7", 2 << 20, 260 << 20));
   CHECK(in_process("l2=2MB") ==
-        "ONEPASS_MACHINE: l2=`2MB` is not a size of 1K to 1024G in `l2=2MB`; write for example l1=32K,l2=2M,l3=260M,cores=64,isa=avx2");
+        "ONEPASS_MACHINE: l2=`2MB` is not a size between 1K and 1024G in `l2=2MB`. Write, for example, "
+        "l1=32K,l2=2M,l3=260M,cores=64,isa=avx2");
 }

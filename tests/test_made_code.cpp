@@ -91,7 +91,7 @@ TEST_CASE("made code: in a separate process", "[.][in-a-process-of-its-own]") {
   run_all(100);
   run_all(20'000);
   CHECK(lines == 1);
-  CHECK(said.find("does not let a program run code that it made itself") != std::string::npos);
+  CHECK(said.find("does not let a program run code that it generated") != std::string::npos);
   CHECK(before.compare({{"x", x}}).equal);
   op::set_log(nullptr);
 }

@@ -248,15 +248,15 @@ TEST_CASE("npy: a damaged file is an error that names it", "[npy]") {
   expect(npy(dictionary("<f4", "(2, 3)"), six.substr(1)), "has 23 bytes of elements, but its header needs 24");
   expect(npy(dictionary("<f4", "(2, 3)"), six + "x"), "has 25 bytes of elements, but its header needs 24");
   expect(npy(dictionary("<f4", "(2, -3)"), six), "negative length");
-  expect(npy(dictionary("<f4", "(99999999999999999999,)"), six), "beyond 64 bits");
-  expect(npy(dictionary("<f4", "(4611686018427387904, 4)"), six), "more bytes than an address can count");
-  expect(npy(dictionary("<f4", "(0, 4611686018427387904, 4)"), ""), "more bytes than an address can count");
+  expect(npy(dictionary("<f4", "(99999999999999999999,)"), six), "more than 64 bits");
+  expect(npy(dictionary("<f4", "(4611686018427387904, 4)"), six), "more bytes than a 64-bit address can count");
+  expect(npy(dictionary("<f4", "(0, 4611686018427387904, 4)"), ""), "more bytes than a 64-bit address can count");
   expect(npy(dictionary("<f4", "(1000000000000,)"), six), "its header needs 4000000000000");
   std::string ones;
   for (int i = 0; i < 33; ++i) ones += "1,";
   expect(npy(dictionary("<f4", "(" + ones + ")"), six), "more than 32 axes");
   for (const char* const descr : {"<f3", "<c8", "|S4", "<U2", "|O", "<M8[ns]", "|V2", "<f16", "", "f", "<", "|f4", "<i", "<i44", "<b2"})
-    expect(npy(dictionary(descr, "(6,)"), six), "is not one that onepass reads");
+    expect(npy(dictionary(descr, "(6,)"), six), "is not supported; onepass reads");
   expect(npy("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (6,)}", six), "structures");
   expect(npy("{'fortran_order': False, 'shape': (6,)}", six), "no 'descr'");
   expect(npy("{'descr': '<f4', 'shape': (6,)}", six), "no 'fortran_order'");
@@ -264,12 +264,12 @@ TEST_CASE("npy: a damaged file is an error that names it", "[npy]") {
   expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'shape': (6,)}", six), "'shape' twice");
   expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'extra': 1}", six), "unknown key 'extra'");
   expect(npy("{'descr': '<f4', 'fortran_order': false, 'shape': (6,)}", six), "neither True nor False");
-  expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)} 1", six), "text behind its end");
+  expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)} 1", six), "text after its end");
   expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': [6]}", six), "'(' is missing");
   expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (,)}", six), "not a tuple of integers");
   expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6 6)}", six), "')' is missing");
   expect(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)", six), "'}' is missing");
-  expect(npy("{'descr': '<f4", six), "without an end");
+  expect(npy("{'descr': '<f4", six), "unterminated string");
   expect(npy("{", six), "a key is missing");
   expect(npy("", six), "'{' is missing");
 
@@ -387,7 +387,7 @@ TEST_CASE("npy: staged files appear together or not at all", "[npy]") {
     files.add(folder / "new.npy", Array::scalar(1.0f));
     files.add(folder / "c.npy", Array::scalar(1.0f));
     REQUIRE(mkdir((folder / "c.npy").c_str(), 0700) == 0);
-    CHECK_THROWS_WITH(files.commit(), Contains("c.npy: cannot be put in its place: Is a directory"));
+    CHECK_THROWS_WITH(files.commit(), Contains("c.npy: cannot be renamed to its final name: Is a directory"));
     rmdir((folder / "c.npy").c_str());
   }
   CHECK(load_npy(folder / "a.npy").size() == 10);

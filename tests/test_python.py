@@ -362,7 +362,7 @@ class Functions(Test):
         wanted = np.asarray(op.jit(lambda x: op.softmax(x) @ op.transpose(x), mode="reference")(a))
         for mode in ("adaptive", "generic", "specialized", "unfused"):
             self.same(op.jit(lambda x: op.softmax(x) @ op.transpose(x), mode=mode)(a), wanted)
-        with self.assertRaisesRegex(ValueError, "mode: `fast` is none of adaptive"):
+        with self.assertRaisesRegex(ValueError, "mode: `fast` is not one of adaptive"):
             op.jit(lambda x: x, mode="fast")
         with self.assertRaisesRegex(NameError, "no option `modus`"):
             op.jit(lambda x: x, modus=1)
@@ -422,7 +422,7 @@ class Functions(Test):
             op.sin("text")
         kept = []
         op.jit(lambda x: kept.append(x) or x)(a)
-        with self.assertRaisesRegex(op.Error, "outside the recording"):
+        with self.assertRaisesRegex(op.Error, "outside its recording"):
             op.jit(lambda x: x + kept[0])(a)
         with self.assertRaises(OverflowError):
             op.add(a, 1 << 70)
@@ -531,7 +531,7 @@ print([k["cache"] for k in f.last_execution().data["kernels"]], f.last_execution
             said = [subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": MODULE, "ONEPASS_CACHE_DIR": folder}, capture_output=True, text=True, check=True).stdout
                     for _ in range(2)]
         self.assertIn("['compiled'] compiled in", said[0])
-        self.assertEqual(said[1], "['disk'] from the cache folder\n")
+        self.assertEqual(said[1], "['disk'] loaded from the cache folder\n")
 
 
 class Derivatives(Test):

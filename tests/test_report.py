@@ -144,7 +144,7 @@ class Pullback(Case):
     def test_what_is_kept(self):
         text = self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--why").stdout
         self.assertIn("the backward call", text)
-        self.assertIn("It is kept for the backward call: storing and loading it takes less than computing it again.", text)
+        self.assertIn("It is saved for the backward call: storing and loading it takes less than computing it again.", text)
         self.assertIn("remedy: Options::memory_budget", text)
         record = json.loads(self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--json").stdout)
         self.assertEqual([o["name"] for o in record["outputs"]], ["out", "saved0", "saved1"])
@@ -221,7 +221,7 @@ class Text(Case):
 
     def test_why(self):
         text = self.onepass("dump", "p = softmax(x); m = max(p); q = p / m", "--shapes", "x=f32[64,256]", "--why").stdout
-        for part in ["the least possible is", "one kernel for each operator would be", "other_axes: Reductions over different axes meet", "remedy: "]:
+        for part in ["the minimum is", "one kernel per operator would need", "other_axes: Reductions over different axes meet", "remedy: "]:
             self.assertIn(part, text)
 
     def test_pictures(self):

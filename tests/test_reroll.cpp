@@ -553,7 +553,7 @@ TEST_CASE("reroll: lists of destinations, also in the arguments' memory", "[rero
   step.into(turned)(arguments, gs);
   CHECK(equal_lists(turned, fresh));
   targets[7] = targets[12];
-  CHECK_THROWS_WITH(step.into(targets)(ps, gs), Catch::Contains("overlap; each result needs memory of its own"));
+  CHECK_THROWS_WITH(step.into(targets)(ps, gs), Catch::Contains("overlap; each result needs separate memory"));
   // members of another layout do not form an array list; results are unchanged
   std::vector<Array> mixed = ps;
   const auto transposed = compile([](Tensor x) { return onepass::transpose(x); });

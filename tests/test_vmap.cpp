@@ -145,5 +145,6 @@ TEST_CASE("vmap: errors are one line", "[vmap]") {
   CHECK_THAT(called({0, 0}, x, s), Contains("has no axis to map over"));
   CHECK_THAT(called({2, op::none}, x, y), Contains("vmap: axis 2 is out of range"));
   CHECK_THAT(called({op::none}, x, y), Contains("vmap: no argument is mapped; give at least one an axis"));
-  CHECK_THAT(called({0, 0, 0}, x, y), Contains("vmap: 3 axes for 2 arguments; give one for each, or one for all"));
+  CHECK_THAT(called({0, 0, 0}, x, y),
+             Contains("vmap: 3 axes given for 2 arguments. Pass one axis for each argument, or one axis for all."));
 }

@@ -20,7 +20,7 @@ constexpr std::size_t kMostParts = 16;   // maximum pinned buffers of a device
 class Current {
  public:
   Current(const Driver& driver, void* context) : driver_(driver) {
-    driver.check(driver.cuCtxPushCurrent_v2(context), "entering the device's context");
+    driver.check(driver.cuCtxPushCurrent_v2(context), "entering the device context");
   }
   ~Current() {
     void* context = nullptr;
@@ -73,8 +73,8 @@ Gpu& Gpu::get(int ordinal) {
     int count = 0;
     driver->check(driver->cuDeviceGetCount(&count), "counting the devices");
     if (ordinal < 0 || ordinal >= count)
-      throw Error(
-          fmt::format("cuda: there is no device {}: the driver shows {}; see CUDA_VISIBLE_DEVICES, or run on the cpu", ordinal, count));
+      throw Error(fmt::format("cuda: device {} does not exist; the driver shows {}. Check CUDA_VISIBLE_DEVICES, or run on the CPU.",
+                              ordinal, count));
     gpu = new Gpu(*driver, ordinal);
   }
   return *gpu;
@@ -98,23 +98,23 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
   int handle = 0, major = 0, minor = 0;
   driver.check(driver.cuDeviceGet(&handle, ordinal), fmt::format("opening device {}", ordinal));
   char name[256] = {};
-  driver.check(driver.cuDeviceGetName(name, sizeof name - 1, handle), "asking for the device's name");
+  driver.check(driver.cuDeviceGetName(name, sizeof name - 1, handle), "querying the device name");
   name_ = name;
   const auto attribute = [&](int& value, int which) {
-    driver.check(driver.cuDeviceGetAttribute(&value, which, handle), "asking for an attribute of the device");
+    driver.check(driver.cuDeviceGetAttribute(&value, which, handle), "querying a device attribute");
   };
   attribute(major, kMajor), attribute(minor, kMinor);
   attribute(target_.processors, kMultiprocessors), attribute(target_.threads_per_processor, kThreadsPerMultiprocessor);
   attribute(target_.most_shared_bytes, kMostSharedBytes);
   target_.sm = 10 * major + minor;
   if (target_.sm < 75)
-    throw Error(fmt::format("cuda: {} has compute capability {}.{}, and 7.5 or newer is needed: run on the cpu", name_, major, minor));
-  driver.check(driver.cuDevicePrimaryCtxRetain(&context_, handle), "making the device's context");
+    throw Error(fmt::format("cuda: {} has compute capability {}.{}; 7.5 or newer is required. Run on the CPU.", name_, major, minor));
+  driver.check(driver.cuDevicePrimaryCtxRetain(&context_, handle), "creating the device context");
   void* stream = nullptr;
   try {
     const Current current(driver, context_);
-    driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "making a stream");
-    driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "making a stream");
+    driver.check(driver.cuStreamCreate(&stream, kNonBlocking), "creating a stream");
+    driver.check(driver.cuStreamCreate(&capturing_, kNonBlocking), "creating a stream");
     own_ = std::make_shared<Stream>(*this, stream);
     legacy_ = std::make_shared<Stream>(*this, reinterpret_cast<void*>(kLegacyStream));  // NOLINT: the handle is a number
   } catch (...) {
@@ -292,20 +292,20 @@ void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
   void* out = nullptr;
   d.check(d.cuModuleGetFunction(&out, handle_, kernel.name.c_str()), "finding the kernel " + kernel.name);
   int declared = 0;
-  d.check(d.cuFuncGetAttribute(&declared, kFunctionStaticBytes, out), "asking for the shared memory of the kernel " + kernel.name);
+  d.check(d.cuFuncGetAttribute(&declared, kFunctionStaticBytes, out), "querying the shared memory of the kernel " + kernel.name);
   // Allow all shared memory of a block; otherwise a launch is limited to 48 KiB, including static memory.
   if (const int bytes = gpu_.target_.most_shared_bytes - declared; kernel.asks && bytes > 0)
-    d.check(d.cuFuncSetAttribute(out, kFunctionSharedBytes, bytes), "asking for shared memory of the kernel " + kernel.name);
+    d.check(d.cuFuncSetAttribute(out, kFunctionSharedBytes, bytes), "requesting shared memory for the kernel " + kernel.name);
   return out;
 }
 
 std::string Gpu::objection(const Nvrtc& nvrtc) const {
   if (nvrtc.newest_up_to(target_.sm) == 0)
-    return fmt::format("NVRTC {}.{} does not know {} (compute capability {}.{}): install a newer CUDA toolkit, or run on the cpu",
+    return fmt::format("NVRTC {}.{} does not support {} (compute capability {}.{}). Install a newer CUDA toolkit, or run on the CPU",
                        nvrtc.major(), nvrtc.minor(), name_, target_.sm / 10, target_.sm % 10);
   if (nvrtc.major() > driver_.major())
     return fmt::format(
-        "NVRTC {}.{} ({}) is newer than the driver, which is for CUDA {}.{}: install a newer driver, or set ONEPASS_NVRTC to the "
+        "NVRTC {}.{} ({}) is newer than the driver, which supports CUDA {}.{}. Install a newer driver, or set ONEPASS_NVRTC to the "
         "libnvrtc.so of a CUDA toolkit of version {}",
         nvrtc.major(), nvrtc.minor(), nvrtc.path(), driver_.major(), driver_.minor(), driver_.major());
   return {};
@@ -346,7 +346,7 @@ Gpu::Loaded Gpu::load(const std::string& text, bool may_compile) {
   if (!module) {
     if (!may_compile) return {};
     const Nvrtc* const nvrtc = Nvrtc::find();
-    if (!nvrtc) throw Error("cuda: " + Nvrtc::why() + "; or run on the cpu");
+    if (!nvrtc) throw Error("cuda: " + Nvrtc::why() + "; alternatively, run on the CPU");
     const int newest = nvrtc->newest_up_to(target_.sm);
     if (newest == 0) throw Error("cuda: " + objection(*nvrtc));
     const std::string image = timed(
@@ -433,17 +433,17 @@ struct Gpu::Turn::Staging {
 };
 
 Gpu::Turn::Turn(Gpu& gpu) : g_(gpu), lock_(gpu.mutex_), stream_(gpu.stream()) {
-  g_.driver_.check(g_.driver_.cuCtxPushCurrent_v2(g_.context_), "entering the device's context");
+  g_.driver_.check(g_.driver_.cuCtxPushCurrent_v2(g_.context_), "entering the device context");
   if (stream_ == g_.own_ || !g_.is_capturing(stream_->handle)) return;
   void* context = nullptr;
   g_.driver_.cuCtxPopCurrent_v2(&context);
   fail_capturing();
 }
 void Gpu::Turn::fail_capturing() const {
-  throw Error(fmt::format(
-      "cuda: a stream of a StreamScope on {} is being captured into a CUDA graph, which onepass does not support; end the capture "
-      "before the call, or give the scope another stream",
-      g_.name_));
+  throw Error(
+      fmt::format("cuda: a stream of a StreamScope on {} is being captured into a CUDA graph, which onepass does not support. End the "
+                  "capture before the call, or give the scope another stream.",
+                  g_.name_));
 }
 Gpu::Turn::~Turn() {
   void* context = nullptr;
@@ -461,14 +461,14 @@ void Gpu::Turn::follow(StreamPointer& last) {
   if (last == stream_) return;
   if (last && (last->open || last->event)) {
     if (last->open && last != g_.own_ && g_.is_capturing(last->handle)) fail_capturing();
-    if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "making an event");
+    if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "creating an event");
     if (last->open) {
       Result result = g_.driver_.cuEventRecord(last->event, last->handle);
       if (result == kInvalidHandle && last->abandoned) {  // another thread ended the stream: waits for all work of the context
         result = g_.driver_.cuCtxSynchronize();
         last->open = result != 0;
       }
-      g_.driver_.check(result, "noting what a stream has to do");
+      g_.driver_.check(result, "recording an event on a stream");
     }
     g_.driver_.check(g_.driver_.cuStreamWaitEvent(stream_->handle, last->event, 0), "waiting for another stream");
   }
@@ -477,9 +477,9 @@ void Gpu::Turn::follow(StreamPointer& last) {
 
 void Gpu::Turn::precede(const Stream& other) {
   if (other.handle == stream_->handle) return;
-  if (!stream_->event) g_.driver_.check(g_.driver_.cuEventCreate(&stream_->event, kWithoutTiming), "making an event");
-  g_.driver_.check(g_.driver_.cuEventRecord(stream_->event, stream_->handle), "noting what a stream has to do");
-  g_.driver_.check(g_.driver_.cuStreamWaitEvent(other.handle, stream_->event, 0), "making another stream wait");
+  if (!stream_->event) g_.driver_.check(g_.driver_.cuEventCreate(&stream_->event, kWithoutTiming), "creating an event");
+  g_.driver_.check(g_.driver_.cuEventRecord(stream_->event, stream_->handle), "recording an event on a stream");
+  g_.driver_.check(g_.driver_.cuStreamWaitEvent(other.handle, stream_->event, 0), "making another stream wait for an event");
 }
 
 void Gpu::Turn::uses(const Module& module) {
@@ -547,7 +547,7 @@ std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging() {
     out = std::make_unique<Staging>(g_);
     g_.driver_.check(g_.driver_.cuMemHostAlloc(&out->memory, kPart, 0),
                      [] { return fmt::format("allocating {} bytes of pinned memory", kPart); });
-    g_.driver_.check(g_.driver_.cuEventCreate(&out->event, kWithoutTiming), "making an event");
+    g_.driver_.check(g_.driver_.cuEventCreate(&out->event, kWithoutTiming), "creating an event");
   }
   return out;
 }
@@ -590,7 +590,7 @@ class Gpu::Turn::Parts {
     return memory;
   }
   void note(std::size_t k) {
-    turn_.g_.driver_.check(turn_.g_.driver_.cuEventRecord(parts_[k]->event, turn_.stream_->handle), "noting what a stream has to do");
+    turn_.g_.driver_.check(turn_.g_.driver_.cuEventRecord(parts_[k]->event, turn_.stream_->handle), "recording an event on a stream");
     parts_[k]->pending = true;
   }
   void wait(std::size_t k) {
@@ -690,7 +690,7 @@ void Gpu::Turn::launch(const Graph& graph, std::size_t kernels) {
 
 std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(const std::function<void()>& launches) {
   const Driver& d = g_.driver_;
-  d.check(d.cuStreamBeginCapture_v2(g_.capturing_, kOfThisThread), "beginning to record a graph");
+  d.check(d.cuStreamBeginCapture_v2(g_.capturing_, kOfThisThread), "starting the capture of a graph");
   void *graph = nullptr, *handle = nullptr;
   records_ = true;
   const auto end = [&] {
@@ -707,13 +707,13 @@ std::unique_ptr<const Gpu::Graph> Gpu::Turn::capture(const std::function<void()>
   Result result = end();
   if (result == 0) result = d.cuGraphInstantiateWithFlags(&handle, graph, 0);
   if (graph) d.cuGraphDestroy(graph);
-  d.check(result, "recording a graph of kernels");
+  d.check(result, "capturing a graph of kernels");
   return std::make_unique<const Graph>(g_, handle);
 }
 
 void Gpu::Turn::note(void*& timed_event) {
-  if (!timed_event) g_.driver_.check(g_.driver_.cuEventCreate(&timed_event, 0), "making an event");
-  g_.driver_.check(g_.driver_.cuEventRecord(timed_event, stream_->handle), "noting what a stream has to do");
+  if (!timed_event) g_.driver_.check(g_.driver_.cuEventCreate(&timed_event, 0), "creating an event");
+  g_.driver_.check(g_.driver_.cuEventRecord(timed_event, stream_->handle), "recording an event on a stream");
 }
 
 void Gpu::Turn::finish() {
@@ -741,7 +741,7 @@ struct detail::StreamHolder {
   Gpu::StreamPointer stream;
 };
 StreamScope::StreamScope(Device device, void* stream) {
-  if (device.is_cpu()) throw ValueError("StreamScope: the cpu has no streams; give it a Device::cuda");
+  if (device.is_cpu()) throw ValueError("StreamScope: the CPU has no streams. Pass a Device::cuda.");
   Gpu& gpu = Gpu::get(device.index());
   holder_ = new detail::StreamHolder{gpu, gpu.enter(stream)};
 }

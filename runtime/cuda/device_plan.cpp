@@ -68,9 +68,9 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
     for (compiler::Planned& planned : nests) {
       const Nest& nest = planned.nest;
       if (nest.is_routine())
-        throw UnsupportedError(
-            fmt::format("{}: there is no form of it for a GPU in this version; run the function on the CPU, or sort outside of it",
-                        ir::info(nest.routine).text));
+        throw UnsupportedError(fmt::format(
+            "{}: this version cannot run the operator on a GPU. Run the function on the CPU, or move the operator out of the function.",
+            ir::info(nest.routine).text));
       std::vector<bool> aligned;
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) aligned.push_back(is_aligned(planned, b));
       compiler::cuda::DeviceScheduled scheduled = compiler::cuda::schedule(nest, planned.numbers, target, aligned);
@@ -461,17 +461,17 @@ std::string DevicePlan::explain(const PlanData& plan, const PlanReport& report) 
   const ir::Graph& graph = report.optimised;
   std::string out = fmt::format("{} kernel{} on cuda:{} ({}), {} bytes read, {} written{}\n", kernels_.size(),
                                 kernels_.size() == 1 ? "" : "s", gpu_->ordinal(), gpu_->name(), plan.bytes_read, plan.bytes_written,
-                                plan.workspace_bytes ? fmt::format(", {} of intermediates", plan.workspace_bytes) : "");
+                                plan.workspace_bytes ? fmt::format(", {} bytes of intermediates", plan.workspace_bytes) : "");
   switch (choice_.state()) {
     case Specialised::State::None: break;
-    case Specialised::State::Trial: out += "kernels for these lengths alone are being tried\n"; break;
-    case Specialised::State::Used: out += "specialised for these lengths\n"; break;
-    case Specialised::State::Dropped: out += "kernels for these lengths alone were slower: dropped\n"; break;
+    case Specialised::State::Trial: out += "kernels specialized for these lengths are on trial\n"; break;
+    case Specialised::State::Used: out += "specialized for these lengths\n"; break;
+    case Specialised::State::Dropped: out += "kernels specialized for these lengths were slower and were dropped\n"; break;
   }
   for (std::size_t k = 0; k < kernels_.size(); ++k) {
     const KernelInfo& info = kernels_[k];
     out += fmt::format("kernel {}: {}", k, print(info.scheduled));
-    if (info.pieces > 1) out += fmt::format("  {} pieces with one body\n", info.pieces);
+    if (info.pieces > 1) out += fmt::format("  {} subdomains with one loop body\n", info.pieces);
     for (const NodeId id : report.partition.groups[info.group].roots) {
       std::string names;
       for (std::size_t o = 0; o < graph.outputs.size(); ++o)

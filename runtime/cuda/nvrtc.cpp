@@ -69,9 +69,9 @@ const Nvrtc::Found& Nvrtc::found() {
       if (!library && (library = os::open_library(p))) path = p;
     if (!library) {
       out->why = paths.size() == 1
-                     ? fmt::format("ONEPASS_NVRTC names {}, which cannot be opened: set it to the file libnvrtc.so of a CUDA toolkit",
+                     ? fmt::format("ONEPASS_NVRTC names {}, which cannot be opened. Set it to the file libnvrtc.so of a CUDA toolkit",
                                    path = paths[0])
-                     : "no libnvrtc.so: install a CUDA toolkit of version 12 or newer, or set ONEPASS_NVRTC to that file";
+                     : "libnvrtc.so was not found. Install a CUDA toolkit of version 12 or newer, or set ONEPASS_NVRTC to that file";
       return out;
     }
     auto* functions = new Functions;
@@ -80,11 +80,11 @@ const Nvrtc::Found& Nvrtc::found() {
     n.functions_ = functions;
     int count = 0;
     if (const char* missing = functions->open(library)) {
-      out->why = fmt::format("{} has no {}: it is no NVRTC, or one older than 12.0; install a newer CUDA toolkit", path, missing);
+      out->why = fmt::format("{} has no {}: it is not NVRTC, or it is older than 12.0. Install a newer CUDA toolkit", path, missing);
     } else if (functions->nvrtcVersion(&n.major_, &n.minor_) != 0 || n.major_ < 12) {
-      out->why = fmt::format("{} is NVRTC {}.{}, but 12.0 or newer is needed: install a newer CUDA toolkit", path, n.major_, n.minor_);
+      out->why = fmt::format("{} is NVRTC {}.{}; 12.0 or newer is required. Install a newer CUDA toolkit", path, n.major_, n.minor_);
     } else if (functions->nvrtcGetNumSupportedArchs(&count) != 0) {
-      out->why = fmt::format("{} does not say which devices it knows: install the CUDA toolkit again", path);
+      out->why = fmt::format("{} does not list the devices that it supports. Reinstall the CUDA toolkit", path);
     } else {
       n.architectures_.resize(static_cast<std::size_t>(count));
       functions->nvrtcGetSupportedArchs(n.architectures_.data());
@@ -135,7 +135,7 @@ Nvrtc::Program Nvrtc::compile_for(const std::string& text, int sm, bool ptx_alon
   if (size) check(f.nvrtcGetProgramLog(handle, out.log.data()), "nvrtcGetProgramLog");
   while (!out.log.empty() && out.log.back() == '\0') out.log.pop_back();
   if (result != 0)
-    throw Error(fmt::format("cuda: NVRTC {}.{} does not compile for compute capability {}.{}: {}\n{}", major_, minor_, sm / 10, sm % 10,
+    throw Error(fmt::format("cuda: NVRTC {}.{} cannot compile for compute capability {}.{}: {}\n{}", major_, minor_, sm / 10, sm % 10,
                             f.nvrtcGetErrorString(result), out.log));
   if (!ptx_alone) {
     check(f.nvrtcGetCUBINSize(handle, &size), "nvrtcGetCUBINSize");

@@ -49,7 +49,7 @@ static void arrays(void) {
   CHECK(onepass_array_wrap(data, ONEPASS_F32, 2, shape, transposed, 1, NULL, NULL, &t) == ONEPASS_OK);
   CHECK(onepass_array_mutable_data(t) == NULL);
   CHECK(onepass_array_copy_to(t, out, sizeof out) == ONEPASS_OK && out[1] == 2 && out[3] == 1);
-  FAILS(onepass_array_copy_to(t, out, 4), ONEPASS_VALUE_ERROR, "room for 4 bytes");
+  FAILS(onepass_array_copy_to(t, out, 4), ONEPASS_VALUE_ERROR, "the buffer has 4 bytes");
 
   CHECK(onepass_array_to_dlpack(a, &tensor) == ONEPASS_OK && tensor->version.major == 1 && tensor->tensor.data == data);
   CHECK(onepass_array_from_dlpack(tensor, &same) == ONEPASS_OK && onepass_array_data(same) == data);
@@ -63,7 +63,7 @@ static void arrays(void) {
   onepass_array_release(NULL);
 
   FAILS(onepass_array_wrap(data, ONEPASS_F32, 2, huge, NULL, 0, on_release, &released, &a), ONEPASS_SHAPE_ERROR, "more");
-  FAILS(onepass_array_wrap(data, (onepass_dtype)77, 2, shape, NULL, 0, on_release, &released, &a), ONEPASS_VALUE_ERROR, "77 is no dtype");
+  FAILS(onepass_array_wrap(data, (onepass_dtype)77, 2, shape, NULL, 0, on_release, &released, &a), ONEPASS_VALUE_ERROR, "77 is not a valid dtype");
   FAILS(onepass_array_wrap(data, ONEPASS_F32, 99, shape, NULL, 0, on_release, &released, &a), ONEPASS_SHAPE_ERROR, "rank 99");
   FAILS(onepass_array_empty(ONEPASS_F32, 2, NULL, &a), ONEPASS_VALUE_ERROR, "null");
   FAILS(onepass_array_empty(ONEPASS_F32, 0, NULL, NULL), ONEPASS_VALUE_ERROR, "out is null");
@@ -120,7 +120,7 @@ static void formulas(void) {
   onepass_free_text(NULL);
 
   FAILS(onepass_formula_call(f, arguments, 2, results, 2), ONEPASS_VALUE_ERROR, "takes 3 arguments");
-  FAILS(onepass_formula_call(f, arguments, 3, results, 1), ONEPASS_VALUE_ERROR, "room for 1 results");
+  FAILS(onepass_formula_call(f, arguments, 3, results, 1), ONEPASS_VALUE_ERROR, "space for 1 results");
   FAILS(onepass_formula_call(f, NULL, 3, results, 2), ONEPASS_VALUE_ERROR, "null");
   FAILS(onepass_formula_call(NULL, arguments, 3, results, 2), ONEPASS_VALUE_ERROR, "the formula is null");
   arguments[1].kind = 42;
