@@ -116,7 +116,7 @@ Value Recorder::joined_at(std::string_view name, Value x, Value places, Value up
   std::vector<Value> typed = of_one_type(name, both);
   DType type = dtype(typed[0]);
   if (how == Joined::Add) {
-    if (type == DType::Bool) throw DTypeError(fmt::format("{}: bool is not added; cast {} to an integer type", name, describe(x)));
+    if (type == DType::Bool) throw DTypeError(fmt::format("{}: bool cannot be added. Cast {} to an integer type.", name, describe(x)));
     const std::int64_t along[1] = {static_cast<std::int64_t>(axis)};
     return make(graph.add(Op::ScatterAdd, type, graph[typed[0].node].shape, {typed[0].node, places.node, typed[1].node}, along));
   }

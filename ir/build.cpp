@@ -30,7 +30,7 @@ Expr apply(Op op, std::initializer_list<Expr> operands) {
   std::size_t n = 0;
   for (const Expr& e : operands) types[n++] = e.dtype();
   if (!result_dtype(op, std::span(types, n), out))
-    throw InternalError("build: " + std::string(info(op).text) + " does not take these types");
+    throw InternalError("build: " + std::string(info(op).text) + " does not accept these types");
   return apply(op, out, operands);
 }
 

@@ -74,9 +74,10 @@ void Lexer::check_encoding() const {
       ++i;
       continue;
     }
-    if (byte == 0) fail(static_cast<std::uint32_t>(i), "the source has a byte 0; a program is text in UTF-8");
+    if (byte == 0) fail(static_cast<std::uint32_t>(i), "the source contains a byte 0; a program must be UTF-8 text");
     const std::size_t bytes = code_point_bytes(text_, i);
-    if (bytes == 0) fail(static_cast<std::uint32_t>(i), fmt::format("the byte 0x{:02x} is not UTF-8; a program is text in UTF-8", byte));
+    if (bytes == 0)
+      fail(static_cast<std::uint32_t>(i), fmt::format("the byte 0x{:02x} is not valid UTF-8; a program must be UTF-8 text", byte));
     i += bytes;
   }
 }
@@ -97,8 +98,8 @@ void Lexer::fail_character() const {
   if (character.size() > 1) {
     std::uint32_t code = static_cast<unsigned char>(character[0]) & (character.size() == 2 ? 0x1fu : character.size() == 3 ? 0x0fu : 0x07u);
     for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3fu);
-    fail(offset,
-         fmt::format("`{}` (U+{:04X}) is not part of the language: names are letters a to z and A to Z, digits and `_`", character, code));
+    fail(offset, fmt::format("`{}` (U+{:04X}) is not part of the language; names consist of the letters a to z and A to Z, digits and `_`",
+                             character, code));
   }
   const unsigned char byte = static_cast<unsigned char>(character[0]);
   if (byte < 0x20 || byte == 0x7f) fail(offset, fmt::format("the control character 0x{:02x} is not part of the language", byte));
@@ -182,11 +183,11 @@ void Lexer::lex_number(Lexeme& lexeme) {
     std::size_t word_end = end;
     while (word_end < text_.size() && word_end < end + 32 && (is_name_part(text_[word_end]) || text_[word_end] == '.')) ++word_end;
     const std::string_view rest = text_.substr(end, word_end - end), shown = number.substr(0, 32);
-    std::string hint = fmt::format("`{}*{}` is a product", shown, rest);
+    std::string hint = fmt::format("write `{}*{}` for a product", shown, rest);
     if (!is_name_start(rest[0]) || rest[0] == '_' || number == "0" || rest == "e" || rest == "E" ||
         rest.find('.') != std::string_view::npos)
       hint = "numbers are decimal, as in `12`, `0.5` or `1.5e-3`";
-    fail(static_cast<std::uint32_t>(end), fmt::format("`{}` cannot follow the number `{}`: {}", rest, shown, hint));
+    fail(static_cast<std::uint32_t>(end), fmt::format("`{}` cannot follow the number `{}`; {}", rest, shown, hint));
   }
   if (whole) {
     lexeme.token = Token::Integer;
@@ -194,7 +195,7 @@ void Lexer::lex_number(Lexeme& lexeme) {
       fail(lexeme.offset, fmt::format("the integer `{}` has leading zeros: write `{}`", number.substr(0, 32),
                                       number.substr(number.find_first_not_of('0')).substr(0, 32)));
     if (std::from_chars(number.data(), number.data() + number.size(), lexeme.value).ec != std::errc())
-      fail_integer(lexeme.offset, number, "u64, whose largest is 18446744073709551615: write it with a point for a float");
+      fail_integer(lexeme.offset, number, "u64, whose maximum is 18446744073709551615. Write it with a decimal point for a float");
   } else {
     lexeme.token = Token::Float;
     const Float value = parse_float(number);
@@ -211,7 +212,7 @@ void Lexer::fail_integer(std::uint32_t offset, std::string_view number, std::str
 void Lexer::lex_string(Lexeme& lexeme) {
   const std::size_t end = text_.find_first_of("\"\n", at_ + 1);
   if (end == std::string_view::npos || text_[end] != '"')
-    fail(lexeme.offset, "the string is not closed: `\"` is missing at its end, on the same line");
+    fail(lexeme.offset, "the string is not closed. Add `\"` at its end, on the same line");
   lexeme.token = Token::String;
   at_ = end + 1;
 }

@@ -46,7 +46,7 @@ class Parser {
       else statement();
     }
     if (program_.functions.empty() && program_.top.statements.empty())
-      fail(0, "the program is empty: an expression such as `x*w + b`, statements or a function `fn f(x) { return x }` are expected");
+      fail(0, "the program is empty. Write an expression such as `x*w + b`, statements or a function `fn f(x) { return x }`");
     return std::move(program_);
   }
 
@@ -153,8 +153,8 @@ class Parser {
     const std::string_view name = program_.names[word.name];
     const std::string first = fmt::format("{}:{}", program_.file_name, at(earlier.offset));
     using Role = Variable::Role;
-    if (role == Role::Parameter) fail(word.offset, fmt::format("two parameters are called `{}`; the first is at {}", name, first));
-    if (role == Role::Extent) fail(word.offset, fmt::format("the extent `{}` has the name of a parameter, at {}", name, first));
+    if (role == Role::Parameter) fail(word.offset, fmt::format("two parameters have the name `{}`; the first is at {}", name, first));
+    if (role == Role::Extent) fail(word.offset, fmt::format("the extent `{}` has the same name as a parameter, at {}", name, first));
     if (earlier.role == Role::Input)
       fail(word.offset,
            fmt::format("`{0}` is assigned, but it is an input, used at {1}: a name has one value, call this one `{0}_`", name, first));
@@ -193,8 +193,8 @@ class Parser {
     for (const Function& function : program_.functions) known.push_back(program_.names[function.name]);
     const std::string near = nearest(program_.names[word.name], known);
     const std::string_view loop = program_.names[stack_.back().name];
-    fail(word.offset, fmt::format("`{}` is not a function defined above, and {} begins with {}{}", program_.names[word.name], loop,
-                                  function_arguments(loop) == 2 ? "two of them, the condition and the step" : "one, the step",
+    fail(word.offset, fmt::format("`{}` is not a function defined above; {} first takes {}{}", program_.names[word.name], loop,
+                                  function_arguments(loop) == 2 ? "two functions, the condition and the step" : "a function, the step",
                                   near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
   }
 
@@ -203,9 +203,10 @@ class Parser {
     for (const Variable& variable : scope_->variables) known.push_back(program_.names[variable.name]);
     const std::string near = nearest(program_.names[word.name], known);
     const std::string_view function = program_.names[function_name_];
-    fail(word.offset,
-         fmt::format("`{}` is unknown in the function `{}`, which knows its parameters, their extents and what it assigned above{}",
-                     program_.names[word.name], function, near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
+    fail(
+        word.offset,
+        fmt::format("`{}` is unknown in the function `{}`, which can use only its parameters, their extents and the names assigned above{}",
+                    program_.names[word.name], function, near.empty() ? "" : fmt::format(": did you mean `{}`?", near)));
   }
 
   // ---- statements
@@ -222,11 +223,12 @@ class Parser {
     if (!scope_->statements.empty()) {
       const Statement& before = scope_->statements.back();
       if (before.kind == Statement::Kind::Return)
-        fail(current_.offset, fmt::format("nothing can follow the `return` at {}", at(before.offset)));
+        fail(current_.offset,
+             fmt::format("a statement follows the `return` at {}; `return` must be the last statement", at(before.offset)));
       if (before.kind == Statement::Kind::Expression)
         fail(before.offset,
-             "a bare expression is the last statement and the result `out`; this one is followed by another statement: give it a name, as "
-             "in `y = …`");
+             "another statement follows this bare expression; a bare expression must be the last statement, and it is the result `out`. "
+             "Give it a name, as in `y = …`");
     }
     Statement made;
     made.offset = current_.offset;
@@ -235,7 +237,7 @@ class Parser {
     if (current_.token == Token::Return) {
       if (!in_function_)
         fail(current_.offset,
-             "`return` stands only in a function; at the top level the names that nothing uses and a last bare expression are the outputs");
+             "`return` is allowed only in a function; at the top level the outputs are the unused names and a last bare expression");
       made.kind = Statement::Kind::Return;
       advance();
       results_.clear();
@@ -252,7 +254,7 @@ class Parser {
       results_.assign(1, expression({}));
     }
     if (!at_statement_end()) fail_after_statement(made);
-    if (current_.token == Token::CloseBrace && !in_function_) fail(current_.offset, "`}` closes nothing");
+    if (current_.token == Token::CloseBrace && !in_function_) fail(current_.offset, "`}` has no matching `{`");
     made.end_node = static_cast<NodeId>(program_.nodes.size());
     made.first_value = static_cast<std::uint32_t>(program_.items.size());
     made.value_count = static_cast<std::uint32_t>(results_.size());
@@ -294,22 +296,24 @@ class Parser {
 
   [[noreturn]] void fail_after_statement(const Statement& made) const {
     if (current_.token == Token::Assign) {
-      if (made.kind == Statement::Kind::Assign) fail(current_.offset, "one `=` a statement: write two statements; `==` compares");
-      fail(current_.offset, "`=` assigns to a name, or to several as in `a, b = f(x)`, at the start of a statement; `==` compares");
+      if (made.kind == Statement::Kind::Assign)
+        fail(current_.offset, "a statement has two `=`; only one is allowed. Write two statements, or `==` to compare");
+      fail(current_.offset, "`=` must follow one or more names, as in `a, b = f(x)`, at the start of a statement; `==` compares");
     }
     if (current_.token == Token::Comma) {
       if (made.kind == Statement::Kind::Assign)
-        fail(current_.offset, "one expression stands after `=`: several names take the results of one call, as in `a, b = f(x)`");
-      fail(current_.offset, "`,` separates arguments, items, names before `=` and results of `return`; it makes no value");
+        fail(current_.offset,
+             "several expressions follow `=`; only one is allowed, and several names take the results of one call, as in `a, b = f(x)`");
+      fail(current_.offset,
+           "`,` may separate only arguments, list items, names before `=` and results of `return`; it does not make a tuple");
     }
     if (current_.token == Token::CloseParen || current_.token == Token::CloseBracket)
-      fail(current_.offset, fmt::format("{} closes nothing", describe(current_)));
-    if (current_.token == Token::OpenBrace) fail(current_.offset, "`{` opens the body of a function, as in `fn f(x) { return x }`");
+      fail(current_.offset, fmt::format("{} has no matching opening bracket", describe(current_)));
+    if (current_.token == Token::OpenBrace) fail(current_.offset, "`{` may open only the body of a function, as in `fn f(x) { return x }`");
     if (current_.token == Token::Colon)
-      fail(current_.offset, "`:` stands in `x[1:5]`, in `c ? a : b` and between a parameter and its type");
+      fail(current_.offset, "`:` is allowed only in `x[1:5]`, in `c ? a : b` and between a parameter and its type");
     fail(current_.offset,
-         fmt::format("{} cannot follow the expression: an operator is missing, or a newline or `;` that ends the statement",
-                     describe(current_)));
+         fmt::format("{} cannot follow the expression. Add an operator, or end the statement with a newline or `;`", describe(current_)));
   }
 
   void function() {
@@ -320,8 +324,8 @@ class Parser {
       fail(current_.offset, fmt::format("the name of the function is expected after `fn`; found {}", describe(current_)));
     }
     for (const Function& earlier : functions_named(current_.name))
-      fail(current_.offset, fmt::format("the function `{}` is defined twice; the first is at {}:{}", program_.names[current_.name],
-                                        program_.file_name, at(earlier.offset)));
+      fail(current_.offset, fmt::format("the function `{}` is defined twice; the first definition is at {}:{}",
+                                        program_.names[current_.name], program_.file_name, at(earlier.offset)));
     Function made;
     made.name = function_name_ = current_.name;
     made.offset = current_.offset;
@@ -361,10 +365,10 @@ class Parser {
     }
     if (made.body.statements.empty() || made.body.statements.back().kind == Statement::Kind::Assign)
       fail(current_.offset,
-           fmt::format("the function `{}` returns nothing: `return` and its results are missing before `}}`", program_.names[made.name]));
+           fmt::format("the function `{}` returns nothing. Add `return` and its results before `}}`", program_.names[made.name]));
     if (const Statement& last = made.body.statements.back(); last.kind == Statement::Kind::Expression)
       fail(last.offset,
-           fmt::format("the function `{}` returns nothing: write `return` before its last expression", program_.names[made.name]));
+           fmt::format("the function `{}` returns nothing. Write `return` before its last expression", program_.names[made.name]));
     advance();
     if (made.name >= function_of_name_.size()) {
       function_of_name_.resize(std::max<std::size_t>(program_.names.size(), 2 * function_of_name_.size()), kAbsent);
@@ -374,7 +378,7 @@ class Parser {
     program_.functions.push_back(std::move(made));
     in_function_ = false;
     scope_ = &program_.top;
-    if (current_.token == Token::CloseBrace) fail(current_.offset, "`}` closes nothing");
+    if (current_.token == Token::CloseBrace) fail(current_.offset, "`}` has no matching `{`");
   }
 
   std::span<const Function> functions_named(NameId name) const {
@@ -391,7 +395,7 @@ class Parser {
     parameter.offset = current_.offset;
     const VariableId earlier = find_variable(current_.name);
     if (earlier != kAbsent && made.body.variables[earlier].role == Variable::Role::Extent)
-      fail(current_.offset, fmt::format("the parameter `{}` has the name of an extent, at {}:{}", program_.names[current_.name],
+      fail(current_.offset, fmt::format("the parameter `{}` has the same name as an extent, at {}:{}", program_.names[current_.name],
                                         program_.file_name, at(made.body.variables[earlier].offset)));
     declare_new(current_, Variable::Role::Parameter, parameter.variable);
     advance();
@@ -416,8 +420,8 @@ class Parser {
     parameter.dtype = static_cast<DType>(kReservedWords[current_.name].value);
     advance();
     if (current_.token != Token::OpenBracket)
-      fail(current_.offset, fmt::format("the extents are expected after the type, as in `{0}[n, 4]`, or `{0}[]` for rank 0; found {1}",
-                                        type, describe(current_)));
+      fail(current_.offset, fmt::format("extents are expected after the type, as in `{0}[n, 4]`, or `{0}[]` for rank 0; found {1}", type,
+                                        describe(current_)));
     const std::uint32_t open_bracket = current_.offset;
     advance();
     while (current_.token != Token::CloseBracket) {
@@ -426,7 +430,7 @@ class Parser {
       if (current_.token == Token::Integer && current_.value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         extent.value = static_cast<std::int64_t>(current_.value);
       } else if (current_.token == Token::Integer) {
-        lexer_.fail_integer(current_.offset, text_at(current_.offset, current_.length), "i64, whose largest is 9223372036854775807");
+        lexer_.fail_integer(current_.offset, text_at(current_.offset, current_.length), "i64, whose maximum is 9223372036854775807");
       } else if (current_.token == Token::Name) {
         extent.variable = find_variable(current_.name);
         if (extent.variable == kAbsent || scope_->variables[extent.variable].role != Variable::Role::Extent)
@@ -436,14 +440,13 @@ class Parser {
       } else if (current_.name < kReservedWords.size()) {
         fail_reserved(current_, "an extent");
       } else {
-        fail(current_.offset, fmt::format("an extent is a name or an integer; found {}", describe(current_)));
+        fail(current_.offset, fmt::format("an extent must be a name or an integer; found {}", describe(current_)));
       }
       parameter.extents.push_back(extent);
       advance();
       if (current_.token == Token::Comma) advance();
       else if (current_.token != Token::CloseBracket && current_.token != Token::End)
-        fail(current_.offset,
-             fmt::format("`,` or `]` is expected after an extent, which is a name or an integer; found {}", describe(current_)));
+        fail(current_.offset, fmt::format("`,` or `]` is expected after an extent; found {}", describe(current_)));
     }
     advance();
   }
@@ -518,7 +521,8 @@ class Parser {
             return advance();
           }
           if (in_function_ && lexeme.name == function_name_)
-            fail(lexeme.offset, fmt::format("`{}` calls itself: functions call functions defined above them", program_.names[lexeme.name]));
+            fail(lexeme.offset,
+                 fmt::format("`{}` calls itself; a function can call only functions defined above it", program_.names[lexeme.name]));
           advance();
           open(Pending::What::Call, lexeme);
           if (current_.token == Token::CloseParen) return close_call();
@@ -527,7 +531,7 @@ class Parser {
         case Token::OpenParen:
           push(Pending::What::Paren, lexeme.offset);
           advance();
-          if (current_.token == Token::CloseParen) fail(current_.offset, "an expression is missing in `()`; an empty list is `[]`");
+          if (current_.token == Token::CloseParen) fail(current_.offset, "an expression is missing in `()`. Write `[]` for an empty list");
           continue;
         case Token::OpenBracket:
           open(Pending::What::List, lexeme);
@@ -535,7 +539,8 @@ class Parser {
           begin_argument();
           continue;
         case Token::Ellipsis:
-          if (!takes_slices() || stack_.back().colons > 0) fail(lexeme.offset, "`...` stands for axes in an index, as in `x[..., 0]`");
+          if (!takes_slices() || stack_.back().colons > 0)
+            fail(lexeme.offset, "`...` is allowed only in an index, as in `x[..., 0]`, where it means all remaining axes");
           take_leaf(leaf(Kind::Ellipsis, lexeme.offset));
           if (current_.token != Token::Comma && current_.token != Token::CloseBracket)
             fail(current_.offset, fmt::format("`,` or `]` is expected after `...`; found {}", describe(current_)));
@@ -592,7 +597,7 @@ class Parser {
     if (op == Operator::Not && !stack_.empty() && !stack_.back().is_bracket() && stack_.back().what != Pending::What::Question &&
         stack_.back().precedence() > kNotPrecedence)
       fail(lexeme.offset,
-           fmt::format("`not` binds looser than `{}` before it: put it in parentheses, `(not …)`", text_of(stack_.back().op)));
+           fmt::format("`not` has a lower precedence than `{}` before it. Write parentheses: `(not …)`", text_of(stack_.back().op)));
     push(Pending::What::Prefix, lexeme.offset, op);
     advance();
     return true;
@@ -671,7 +676,7 @@ class Parser {
           reduce(0);
           if (stack_.empty()) return false;
           if (stack_.back().what == Pending::What::Question) fail_question();
-          if (stack_.back().what == Pending::What::Paren) fail(lexeme.offset, "`(a, b)` is no value: a list is written `[a, b]`");
+          if (stack_.back().what == Pending::What::Paren) fail(lexeme.offset, "`(a, b)` is not a value. Write `[a, b]` for a list");
           end_argument();
           advance();
           begin_argument();
@@ -689,7 +694,7 @@ class Parser {
           begin_argument();
           return true;
         case Token::Dot: attribute(); continue;
-        case Token::OpenParen: fail(lexeme.offset, "only a name can be called: an operator is missing before `(`");
+        case Token::OpenParen: fail(lexeme.offset, "only a name can be called. Add an operator before `(`");
         default:
           reduce(0);
           if (stack_.empty()) return false;
@@ -701,12 +706,12 @@ class Parser {
 
   void binary(const Lexeme& lexeme) {
     if (lexeme.op == Operator::BitNot || lexeme.op == Operator::Not)
-      fail(lexeme.offset, fmt::format("`{}` takes one operand, after it: an operator is missing before it", text_of(lexeme.op)));
+      fail(lexeme.offset, fmt::format("`{}` is a prefix operator with one operand. Add an operator before it", text_of(lexeme.op)));
     const int precedence = precedence_of(lexeme.op);
     reduce(precedence + (lexeme.op == Operator::Power || is_comparison(lexeme.op) ? 1 : 0));
     if (is_comparison(lexeme.op) && !stack_.empty() && stack_.back().what == Pending::What::Binary && is_comparison(stack_.back().op))
       fail(lexeme.offset,
-           fmt::format("comparisons are taken one at a time: write `a {} b and b {} c`", text_of(stack_.back().op), text_of(lexeme.op)));
+           fmt::format("comparisons cannot be chained. Write `a {} b and b {} c`", text_of(stack_.back().op), text_of(lexeme.op)));
     push(Pending::What::Binary, lexeme.offset, lexeme.op);
     advance();
   }
@@ -752,7 +757,7 @@ class Parser {
       argument.value = take_operand();
     }
     if (argument.keyword == kAbsent && pending_arguments_.size() > entry.first_argument && pending_arguments_.back().keyword != kAbsent)
-      fail(argument.offset, fmt::format("a positional argument follows the argument `{}=`: arguments with names come last",
+      fail(argument.offset, fmt::format("a positional argument follows the argument `{}=`; named arguments must come last",
                                         program_.names[pending_arguments_.back().keyword]));
     pending_arguments_.push_back(argument);
   }
@@ -760,7 +765,7 @@ class Parser {
   // Ends one part of a slice at a colon. `part` is the expression before it, or kAbsent.
   void slice_colon(NodeId part) {
     Pending& entry = stack_.back();
-    if (entry.colons == 2) fail(current_.offset, "a slice has at most two `:`, as in `x[start:stop:step]`");
+    if (entry.colons == 2) fail(current_.offset, "a slice has more than two `:`; at most two are allowed, as in `x[start:stop:step]`");
     entry.parts[entry.colons++] = part;
     advance();
   }
@@ -852,11 +857,10 @@ class Parser {
     if (current_.token != Token::Name || program_.names[current_.name] != "shape") {
       const std::string_view text = text_at(current_.offset, current_.length);
       const std::string_view hint = text == "T"       ? ": write `transpose(x)`"
-                                    : text == "dtype" ? ": types are written out, as in `cast(x, f32)`"
+                                    : text == "dtype" ? ". Write the type as in `cast(x, f32)`"
                                     : text == "size"  ? ": write `size(x)`"
                                                       : "";
-      fail(current_.offset,
-           fmt::format("`shape` is the only word that can follow `.`, as in `x.shape[0]`; found {}{}", describe(current_), hint));
+      fail(current_.offset, fmt::format("only `shape` can follow `.`, as in `x.shape[0]`; found {}{}", describe(current_), hint));
     }
     operands_.push_back(add(leaf(Kind::Attribute, dot, take_operand(), current_.name)));
     advance();
@@ -880,15 +884,15 @@ class Parser {
     fail(bracket.offset, fmt::format("`{}` is never closed", text_of_open(bracket)));
   }
 
-  [[noreturn]] void fail_question() const { fail(stack_.back().offset, "`?` has no `:`: a choice is written `c ? a : b`"); }
+  [[noreturn]] void fail_question() const { fail(stack_.back().offset, "`?` has no matching `:`; a choice has the form `c ? a : b`"); }
 
   [[noreturn]] void fail_in_bracket() const {
     const Pending& bracket = stack_.back();
     if (current_.token == Token::End) fail_never_closed(bracket);
     const std::string opened = fmt::format("to close the `{}` at {}", text_of_open(bracket), at(bracket.offset));
     if (current_.token == Token::Assign)
-      fail(current_.offset, fmt::format("`=` cannot stand inside `{} {}` but after an argument's name; `==` compares",
-                                        text_of_open(bracket), text_of_close(bracket)));
+      fail(current_.offset, fmt::format("`=` is allowed inside `{} {}` only after an argument's name; `==` compares", text_of_open(bracket),
+                                        text_of_close(bracket)));
     if (bracket.what == Pending::What::Paren)
       fail(current_.offset, fmt::format("an operator or `)` {} is expected; found {}", opened, describe(current_)));
     fail(current_.offset, fmt::format("`,` or `{}` {} is expected; found {}", text_of_close(bracket), opened, describe(current_)));
@@ -898,8 +902,7 @@ class Parser {
     const Pending* bracket = innermost_bracket();
     if (current_.token == Token::End && bracket != nullptr) fail_never_closed(*bracket);
     if (current_.token == Token::Fn || current_.token == Token::Return)
-      fail(current_.offset,
-           fmt::format("`{0}` is a keyword and no value; call a name of yours `{0}_`", kReservedWords[current_.name].text));
+      fail(current_.offset, fmt::format("`{0}` is a keyword, not a value. Call your own name `{0}_`", kReservedWords[current_.name].text));
     std::string after;
     if (stack_.empty()) {
       after = after_;
@@ -914,7 +917,7 @@ class Parser {
       if (entry.colons > 0) after = "`:`";
       if (entry.what == Pending::What::Call && entry.begun.keyword != kAbsent) after = "`=`";
     }
-    const std::string_view hint = current_.token == Token::Newline  ? "; an expression goes on over lines only inside ( ) or [ ]"
+    const std::string_view hint = current_.token == Token::Newline  ? "; an expression can continue on the next line only inside ( ) or [ ]"
                                   : current_.token == Token::Assign ? "; `=` assigns to a name, `==` compares"
                                                                     : "";
     fail(current_.offset,

@@ -91,7 +91,7 @@ class Parser {
   Graph parse() {
     bool returned = false;
     while (next_line()) {
-      if (returned) fail("nothing stands after return");
+      if (returned) fail("unexpected text after the line `return`");
       if (take_word("return")) {
         parse_return();
         returned = true;
@@ -100,9 +100,9 @@ class Parser {
       } else {
         parse_node();
       }
-      if (!at_end()) fail("`" + std::string(rest()) + "` is one thing too many");
+      if (!at_end()) fail("`" + std::string(rest()) + "` is unexpected");
     }
-    if (!returned) fail("the last line is `return`, with the outputs");
+    if (!returned) fail("the last line must be `return`, with the outputs");
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i)
       if (graph_.inputs[i].node == kNoNode) fail("input #" + std::to_string(i) + " is missing");
     if (const auto violation = find_violation(graph_)) {
@@ -169,7 +169,7 @@ class Parser {
     std::int64_t value = 0;
     const char* begin = current_.data() + at_;
     const auto [end, error] = std::from_chars(begin, current_.data() + current_.size(), value);
-    if (error == std::errc::result_out_of_range) fail("the integer does not fit 64 bits");
+    if (error == std::errc::result_out_of_range) fail("the integer does not fit in 64 bits");
     if (error != std::errc()) fail("expected an integer " + here());
     at_ += static_cast<std::size_t>(end - begin);
     return value;
@@ -178,7 +178,7 @@ class Parser {
   // Reads an index of an input or a scalar parameter. Its value is bounded, so that invalid text cannot cause a large allocation.
   std::uint32_t index() {
     const std::int64_t value = integer();
-    if (value < 0 || value >= static_cast<std::int64_t>(text_.size())) fail("there is no index " + std::to_string(value));
+    if (value < 0 || value >= static_cast<std::int64_t>(text_.size())) fail("index is out of range: " + std::to_string(value));
     return static_cast<std::uint32_t>(value);
   }
 
@@ -196,12 +196,12 @@ class Parser {
     out.text = current_.substr(begin, at_ - begin);
     if (out.text.empty()) fail("expected a number " + here());
     if (take('=')) {
-      if (!take('0') || at_ >= current_.size() || current_[at_] != 'x') fail("expected the bits, as 0x…");
+      if (!take('0') || at_ >= current_.size() || current_[at_] != 'x') fail("expected the bits in the form 0x…");
       ++at_;
       std::uint64_t bits = 0;
       const char* first = current_.data() + at_;
       const auto [end, error] = std::from_chars(first, current_.data() + current_.size(), bits, 16);
-      if (error != std::errc()) fail("expected the bits, as 0x and up to 16 digits");
+      if (error != std::errc()) fail("expected the bits in the form 0x and up to 16 digits");
       at_ += static_cast<std::size_t>(end - first);
       out.bits = bits;
     }
@@ -212,7 +212,7 @@ class Parser {
     T value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size())
-      fail("`" + std::string(text) + "` is not a value of " + std::string(name_of(dtype)));
+      fail("`" + std::string(text) + "` is not a value of type " + std::string(name_of(dtype)));
     return value;
   }
 
@@ -221,7 +221,7 @@ class Parser {
     if (dtype == DType::Bool) {
       if (number.text == "true" || number.text == "1") return 1;
       if (number.text == "false" || number.text == "0") return 0;
-      fail("`" + std::string(number.text) + "` is not a value of bool");
+      fail("`" + std::string(number.text) + "` is not a value of type bool");
     }
     if (dtype == DType::F64) return std::bit_cast<std::uint64_t>(converted<double>(number.text, dtype));
     if (is_float(dtype)) return std::bit_cast<std::uint32_t>(converted<float>(number.text, dtype));
@@ -229,13 +229,13 @@ class Parser {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - width);
     if (is_unsigned_integer(dtype)) {
       const auto value = converted<std::uint64_t>(number.text, dtype);
-      if ((value & mask) != value) fail("`" + std::string(number.text) + "` does not fit " + std::string(name_of(dtype)));
+      if ((value & mask) != value) fail("`" + std::string(number.text) + "` does not fit in " + std::string(name_of(dtype)));
       return value;
     }
     const auto value = converted<std::int64_t>(number.text, dtype);
     if (const std::int64_t back = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) << (64 - width)) >> (64 - width);
         back != value)
-      fail("`" + std::string(number.text) + "` does not fit " + std::string(name_of(dtype)));
+      fail("`" + std::string(number.text) + "` does not fit in " + std::string(name_of(dtype)));
     return static_cast<std::uint64_t>(value) & mask;
   }
 
@@ -259,7 +259,7 @@ class Parser {
       }
       out += c;
     }
-    if (at_ >= current_.size()) fail("the quoted name does not end");
+    if (at_ >= current_.size()) fail("the quoted name is not closed");
     ++at_;
     return out;
   }
@@ -292,7 +292,7 @@ class Parser {
 
   void declare_slot(std::uint32_t slot, const Number& number, DType dtype) {
     if (slot != graph_.slots.size())
-      fail("slot " + std::to_string(slot) + " is out of order: the next one is " + std::to_string(graph_.slots.size()));
+      fail("slot " + std::to_string(slot) + " is out of order; the next one must be " + std::to_string(graph_.slots.size()));
     graph_.slots.push_back({dtype, bits_of_number(number, dtype)});
   }
 
@@ -324,7 +324,7 @@ class Parser {
   void parse_node() {
     expect('%');
     const std::int64_t label = integer();
-    if (label < 0) fail("a node's label is not negative");
+    if (label < 0) fail("a node's label must not be negative");
     if (nodes_.contains(label)) fail("%" + std::to_string(label) + " is defined twice");
     expect('=');
     const std::string_view text = word();

@@ -161,7 +161,7 @@ Loop loop_of(Op op, DType from, DType to) {
 #include "ir/ops.def"
     default: break;
   }
-  if (!found) throw InternalError("reference: " + std::string(info(op).text) + " has no meaning on " + std::string(name_of(from)));
+  if (!found) throw InternalError("reference: " + std::string(info(op).text) + " is not defined for " + std::string(name_of(from)));
   return found;
 }
 
@@ -537,7 +537,7 @@ class Evaluator {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].dtype != graph.inputs[i].dtype || !std::ranges::equal(inputs[i].shape, graph.list(graph.inputs[i].shape)) ||
           (!inputs[i].strides.empty() && inputs[i].strides.size() != inputs[i].shape.size()))
-        throw InternalError("reference: input " + graph.inputs[i].name + " has another type, shape or number of strides");
+        throw InternalError("reference: input " + graph.inputs[i].name + " has a different type, shape or number of strides");
     if (!slot_bits.empty() && slot_bits.size() != graph.slots.size())
       throw InternalError("reference: " + std::to_string(graph.slots.size()) + " slots, not " + std::to_string(slot_bits.size()));
   }
@@ -680,7 +680,7 @@ class Evaluator {
         for (std::size_t i = 0; i < rank; ++i) offset += attributes[i] * to[i], strides[i] = attributes[rank + i] * to[i];
         copy_in_parts(size, from_shape, arrays_[x].get(), from, target + offset * static_cast<std::int64_t>(size), strides, worked_);
         return;
-      default: throw InternalError("reference: " + std::string(info(node.op).text) + " is no view that it knows");
+      default: throw InternalError("reference: " + std::string(info(node.op).text) + " is not a supported view");
     }
     copy_in_parts(size, shape, arrays_[x].get() + offset * static_cast<std::int64_t>(size), strides, target, to, worked_);
   }
@@ -741,7 +741,7 @@ class Evaluator {
         if (node.op == Op::ReduceSum) return sum<T, Sum<T>>(order, elements.get(), kept, to, worked_);
         if (node.op == Op::ReduceProd) return sum<T, Product<T>>(order, elements.get(), kept, to, worked_);
       }
-      throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
+      throw InternalError("reference: " + std::string(info(node.op).text) + " is not defined for " + std::string(name_of(node.dtype)));
     });
   }
 
@@ -997,7 +997,7 @@ class Evaluator {
           result[i] = contracted<T>(order, a + kept_at[0][i], b + kept_at[1][i], reduced_at[0], reduced_at[1], blocks, worked_);
         return;
       }
-      throw InternalError("reference: " + std::string(info(node.op).text) + " has no meaning on " + std::string(name_of(node.dtype)));
+      throw InternalError("reference: " + std::string(info(node.op).text) + " is not defined for " + std::string(name_of(node.dtype)));
     });
   }
 

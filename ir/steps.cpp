@@ -37,27 +37,27 @@ Steps steps_of(List attributes, std::size_t operands, std::string& broken) {
     return s;
   };
   if (attributes.size() < kHead)
-    return fail("attributes are a result, numbers of steps, states, arrays, results and lines, then the lines");
+    return fail("attributes must be a result, the numbers of steps, states, arrays, results and lines, then the lines");
   s.which = attributes[0], s.count = attributes[1], s.states = attributes[2], s.arrays = attributes[3];
   const std::int64_t results = attributes[4], lines = attributes[5], most = static_cast<std::int64_t>(attributes.size());
   if (s.count < 1 || s.states < 1 || s.states > most || s.arrays < 0 || results < 0 || results > most || lines < 0 || lines > most)
-    return fail("there is a step, and there are states");
-  if (s.states + s.arrays > static_cast<std::int64_t>(operands)) return fail("states and arrays are operands");
+    return fail("at least one step and one state are required");
+  if (s.states + s.arrays > static_cast<std::int64_t>(operands)) return fail("states and arrays must be operands");
   s.captures = static_cast<std::int64_t>(operands) - s.states - s.arrays;
   if (attributes.size() != kHead + kLine * static_cast<std::size_t>(lines) + static_cast<std::size_t>(s.states + results))
-    return fail("there are as many lines, next states and results as the attributes say");
-  if (s.which < 0 || s.which >= s.states + results) return fail("the result is one of those that there are");
+    return fail("the numbers of lines, next states and results must match the attributes");
+  if (s.which < 0 || s.which >= s.states + results) return fail("the result index is out of range");
   auto at = attributes.begin() + kHead;
   for (std::int64_t i = 0; i < lines; ++i, at += kLine) {
-    if (at[0] < 0 || at[0] >= kOpCount || at[1] < 0 || at[1] >= kDTypeCount) return fail("a line has an operator and a type");
+    if (at[0] < 0 || at[0] >= kOpCount || at[1] < 0 || at[1] >= kDTypeCount) return fail("a line must have an operator and a type");
     const StepLine line{static_cast<Op>(at[0]), static_cast<DType>(at[1]), static_cast<std::uint64_t>(at[2]), {at[3], at[4], at[5]}};
     const std::int64_t arity = line.op == Op::Constant ? 0 : info(line.op).arity, before = s.values();
-    if (line.op != Op::Constant && !is_elementwise(line.op)) return fail("a line is elementwise or a constant");
-    if (line.op != Op::Constant && line.bits != 0) return fail("constants alone have bits");
-    if (is_half(line.dtype)) return fail("there are no halves");
+    if (line.op != Op::Constant && !is_elementwise(line.op)) return fail("a line must be elementwise or a constant");
+    if (line.op != Op::Constant && line.bits != 0) return fail("only constants may have bits");
+    if (is_half(line.dtype)) return fail("half types are not allowed");
     for (std::int64_t k = 0; k < 3; ++k) {
       const std::int64_t o = line.operands[static_cast<std::size_t>(k)];
-      if (k < arity ? o < 0 || o >= before : o != StepLine::kNone) return fail("a line reads what stands before it");
+      if (k < arity ? o < 0 || o >= before : o != StepLine::kNone) return fail("a line may read only earlier values");
     }
     s.lines.push_back(line);
   }
@@ -65,7 +65,7 @@ Steps steps_of(List attributes, std::size_t operands, std::string& broken) {
   s.results.assign(at + s.states, attributes.end());
   for (const std::vector<std::int64_t>* const list : {&s.next, &s.results})
     for (const std::int64_t v : *list)
-      if (v < 0 || v >= s.values()) return fail("states and results are values of the step");
+      if (v < 0 || v >= s.values()) return fail("states and results must be values of the step");
   return s;
 }
 
@@ -90,14 +90,14 @@ std::string broken_steps(const Graph& graph, NodeId id) {
   if (!broken.empty()) return broken;
   const std::vector<DType> types = types_of(graph, operands, s);
   for (const DType t : types)
-    if (is_half(t)) return "there are no halves";
+    if (is_half(t)) return "half types are not allowed";
   if (shape.size() != (s.is_last() ? 1u : 2u) || (!s.is_last() && shape[0] != s.count))
-    return "the result is [elements], or [steps, elements]";
+    return "the result must be [elements] or [steps, elements]";
   for (std::int64_t i = 0; i < s.operands(); ++i) {
     const List of = graph.shape(static_cast<NodeId>(operands[static_cast<std::size_t>(i)]));
     const bool is_array = i >= s.states && i < s.states + s.arrays;
     if (of.size() != (is_array ? 2u : 1u) || (is_array && of[0] != s.count) || (of.back() != 1 && of.back() != shape.back()))
-      return "operands are [elements], arrays of the steps [steps, elements], where elements may be 1";
+      return "operands must be [elements], and arrays of the steps [steps, elements], where elements may be 1";
   }
   for (std::size_t i = 0; i < s.lines.size(); ++i) {
     const StepLine& line = s.lines[i];
@@ -109,11 +109,11 @@ std::string broken_steps(const Graph& graph, NodeId id) {
     const TypeRule rule = info(line.op).types;
     if (rule == TypeRule::Convert) continue;
     if (rule == TypeRule::Reinterpret ? size_of(of[0]) != size_of(line.dtype) : !result_dtype(line.op, of, made) || made != line.dtype)
-      return "a line has the type that its operator gives";
+      return "the type of a line must be the result type of its operator";
   }
   for (std::size_t k = 0; k < s.next.size(); ++k)
-    if (types[static_cast<std::size_t>(s.next[k])] != types[k]) return "a state keeps its type";
-  return graph[id].dtype == types[static_cast<std::size_t>(s.value())] ? "" : "the result has its value's type";
+    if (types[static_cast<std::size_t>(s.next[k])] != types[k]) return "a state must keep its type";
+  return graph[id].dtype == types[static_cast<std::size_t>(s.value())] ? "" : "the result must have the type of its value";
 }
 
 }  // namespace onepass::ir

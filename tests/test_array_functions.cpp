@@ -475,7 +475,7 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("scatter(v, i, v, 0)", "scatter: the indices i i32[3] and the updates v f32[7] must be of one shape");
   says("scatter(v, v, v, 0)", "scatter: the indices v f32[7] must be integers");
   says("scatter(v, i - 8, v[:3], 0, \"min\")", "scatter: the index -8 at [0] is out of range");
-  says("scatter(v > 0, i, v[:3] > 0, 0, \"add\")", "scatter: bool is not added");
+  says("scatter(v > 0, i, v[:3] > 0, 0, \"add\")", "scatter: bool cannot be added");
   says("masked_fill(x, v, 0)", "masked_fill: the mask v f32[7] must be bool");
   says("masked_fill(x, x > 0, v)", "masked_fill: the value must be a scalar, not v f32[7]");
   says("masked_fill(v, x > 0, 1)", "masked_fill: ");

@@ -228,38 +228,38 @@ TEST_CASE("parse: bad text is a ValueError with line and reason", "[print]") {
     const char* reason;
   };
   const Bad cases[] = {
-      {"", "line 0: the last line is `return`"},
-      {"%0 = input x : f32[2]", "line 1: the last line is `return`"},
+      {"", "line 0: the last line must be `return`"},
+      {"%0 = input x : f32[2]", "line 1: the last line must be `return`"},
       {"%0 = frobnicate : f32[2]\nreturn", "line 1: `frobnicate` is not an operator"},
       {"\n%0 = neg %1 : f32[2]\nreturn", "line 2: %1 is not defined above"},
       {"%0 = input x : f31[2]\nreturn", "`f31` is not a type"},
       {"%0 = input x : f32\nreturn", "expected `[` at the end of the line"},
       {"%0 = input x : f32[2, ]\nreturn", "expected an integer before `]`"},
-      {"%0 = input x : f32[99999999999999999999]\nreturn", "does not fit 64 bits"},
+      {"%0 = input x : f32[99999999999999999999]\nreturn", "does not fit in 64 bits"},
       {"%0 = input x f32[2]\nreturn", "expected `:` before `f32[2]`"},
-      {"%0 = input x : f32[2] extra\nreturn", "`extra` is one thing too many"},
+      {"%0 = input x : f32[2] extra\nreturn", "`extra` is unexpected"},
       {"%0 = input x : f32[2]\n%0 = input y : f32[2]\nreturn", "line 2: %0 is defined twice"},
       {"%0 = input x : f32[2]\n%1 = input y #0 : f32[3]\nreturn", "line 2: input #0 is defined twice"},
       {"%0 = input x #1 : f32[2]\nreturn", "input #0 is missing"},
-      {"%0 = input x #999999999999 : f32[2]\nreturn", "there is no index 999999999999"},
-      {"%0 = input \"x : f32[2]\nreturn", "the quoted name does not end"},
-      {"%0 = input \"x\\", "the quoted name does not end"},
+      {"%0 = input x #999999999999 : f32[2]\nreturn", "index is out of range: 999999999999"},
+      {"%0 = input \"x : f32[2]\nreturn", "the quoted name is not closed"},
+      {"%0 = input \"x\\", "the quoted name is not closed"},
       {"%0 = input \"x\\xg0\" : f32[2]\nreturn", "two hexadecimal digits"},
       {"%0 = constant : f32[2]\nreturn", "expected a number before `: f32[2]`"},
       {"%0 = constant abc : f32[2]\nreturn", "`abc` is not a value of f32"},
       {"%0 = constant 256 : u8[2]\nreturn", "`256` does not fit u8"},
       {"%0 = constant -129 : i8[2]\nreturn", "`-129` does not fit i8"},
-      {"%0 = constant 2 : bool[2]\nreturn", "`2` is not a value of bool"},
-      {"%0 = constant 1 = 0x1ffffffff : f32[2]\nreturn", "line 1: constant: the bits do not fit the type"},
+      {"%0 = constant 2 : bool[2]\nreturn", "`2` is not a value of type bool"},
+      {"%0 = constant 1 = 0x1ffffffff : f32[2]\nreturn", "line 1: constant: the bits do not fit in the type"},
       {"%0 = constant 1 = 0x11112222333344445 : f64[2]\nreturn", "up to 16 digits"},
-      {"%0 = constant 1 = 5 : f64[2]\nreturn", "expected the bits, as 0x"},
-      {"%0 = slot 0 : f32[2]\nreturn", "line 1: slot: there is no slot of index 0"},
-      {"slot 1 = 0 : f32\nreturn", "slot 1 is out of order: the next one is 0"},
-      {"%-1 = input x : f32[2]\nreturn", "a node's label is not negative"},
+      {"%0 = constant 1 = 5 : f64[2]\nreturn", "expected the bits in the form 0x"},
+      {"%0 = slot 0 : f32[2]\nreturn", "line 1: slot: no scalar parameter has the index 0"},
+      {"slot 1 = 0 : f32\nreturn", "slot 1 is out of order; the next one must be 0"},
+      {"%-1 = input x : f32[2]\nreturn", "a node's label must not be negative"},
       {"return %0", "line 1: %0 is not defined above"},
       {"return y", "expected `=` at the end of the line"},
       {"return ?", "expected a node or a name before `?`"},
-      {"return\n%0 = input x : f32[2]", "line 2: nothing stands after return"},
+      {"return\n%0 = input x : f32[2]", "line 2: unexpected text after the line `return`"},
       {"%0 = input x : f32[2]\n%1 = add %0 : f32[2]\n\nreturn", "line 2: add: takes 2 operands, not 1"},
   };
   for (const Bad& bad : cases) {
@@ -295,7 +295,7 @@ TEST_CASE("verify: names the pass, the node and the rule, and prints the graph",
   const NodeId bad = g.add(Op::Neg, f64, g[x].shape, {x});
   g.outputs = {bad};
   const std::string message = verify_error(g);
-  CHECK_THAT(message, Contains("simplify made a bad node: %1 = neg: f32 gives f32, not f64"));
+  CHECK_THAT(message, Contains("simplify produced an invalid node: %1 = neg: f32 gives f32, not f64"));
   CHECK_THAT(message, Contains("%1 = neg %0 : f64[2, 3]\nreturn %1"));
 }
 
@@ -307,62 +307,62 @@ TEST_CASE("verify: every rule of a node is checked", "[verify]") {
   };
   const Bad cases[] = {
       {"neg %0, %0 : f32[4, 3]", "takes 1 operands, not 2"},
-      {"constant 0 : f32[-1]", "extents are at least 0"},
-      {"constant 0 : f32[4294967296, 4294967296]", "bytes can be counted in 63 bits"},
-      {"constant 0 : f32[4294967296, 4294967296, 0]", "bytes can be counted in 63 bits"},
-      {"neg %0 : f32[3, 4]", "operands of an elementwise operator have the result's shape"},
-      {"neg %0 : f32[12]", "operands of an elementwise operator have the result's shape"},
-      {"neg %0 {1} : f32[4, 3]", "takes no attributes"},
-      {"neg %1 : bool[4, 3]", "does not take the types bool"},
+      {"constant 0 : f32[-1]", "extents must be at least 0"},
+      {"constant 0 : f32[4294967296, 4294967296]", "number of bytes must fit in 63 bits"},
+      {"constant 0 : f32[4294967296, 4294967296, 0]", "number of bytes must fit in 63 bits"},
+      {"neg %0 : f32[3, 4]", "operands of an elementwise operator must have the shape of the result"},
+      {"neg %0 : f32[12]", "operands of an elementwise operator must have the shape of the result"},
+      {"neg %0 {1} : f32[4, 3]", "attributes are not allowed"},
+      {"neg %1 : bool[4, 3]", "does not accept the types bool"},
       {"neg %0 : f64[4, 3]", "f32 gives f32, not f64"},
-      {"add %0, %2 : f32[4, 3]", "does not take the types f32, i32"},
+      {"add %0, %2 : f32[4, 3]", "does not accept the types f32, i32"},
       {"less %0, %0 : f32[4, 3]", "f32, f32 gives bool, not f32"},
-      {"isnan %2 : bool[4, 3]", "does not take the types i32"},
-      {"sqrt %2 : i32[4, 3]", "does not take the types i32"},
-      {"exp %2 : i32[4, 3]", "does not take the types i32"},
-      {"bitwise_and %0, %0 : f32[4, 3]", "does not take the types f32, f32"},
-      {"shift_left %1, %1 : bool[4, 3]", "does not take the types bool, bool"},
-      {"where %0, %0, %0 : f32[4, 3]", "does not take the types f32, f32, f32"},
-      {"where %1, %0, %2 : f32[4, 3]", "does not take the types bool, f32, i32"},
-      {"bitcast %0 : f64[4, 3]", "bitcast keeps the number of bytes"},
-      {"iota {1} : i32[4]", "attributes are one axis of the result"},
-      {"iota : i32[4]", "attributes are one axis of the result"},
-      {"iota {-1} : i32[4]", "attributes are one axis of the result"},
-      {"slot 0 : f64[4]", "the type is the slot's, f32"},
-      {"slot 1 : f32[4]", "there is no slot of index 1"},
-      {"constant 0 {1} : f32[4]", "takes no attributes"},
-      {"reshape %0 : f32[11]", "reshape keeps the number of elements"},
-      {"reshape %0 : f64[12]", "a view keeps its operand's type"},
-      {"reshape %0 {0} : f32[12]", "takes no attributes"},
-      {"permute %0 {0, 0} : f32[4, 4]", "attributes are a permutation"},
-      {"permute %0 {0, 2} : f32[4, 4]", "attributes are a permutation"},
-      {"permute %0 {0} : f32[4]", "attributes are one axis for each axis"},
-      {"permute %0 {1, 0} : f32[4, 3]", "extents are the operand's, permuted"},
-      {"broadcast %4 : f32[3, 5]", "only axes of extent 1 are stretched"},
-      {"broadcast %4 : f32[2, 1, 3]", "broadcast keeps the rank"},
-      {"broadcast %0 : f32[4, 1]", "only axes of extent 1 are stretched"},
-      {"slice %0 {0, 0} : f32[4, 3]", "attributes are a start and a step"},
-      {"slice %0 {0, 0, 1, 0} : f32[4, 3]", "a step is never 0"},
-      {"slice %0 {1, 0, 1, 1} : f32[4, 3]", "every index read lies in the operand"},
-      {"slice %0 {-1, 0, 1, 1} : f32[2, 3]", "every index read lies in the operand"},
-      {"slice %0 {2, 0, -1, 1} : f32[4, 3]", "every index read lies in the operand"},
-      {"slice %0 {0, 0, 9223372036854775807, 1} : f32[3, 3]", "every index read lies in the operand"},
-      {"slice %3 {0, 0, 1, 1} : f32[1, 3]", "every index read lies in the operand"},
-      {"pad %0 {1, 0, 1, 1} : f32[4, 3]", "every element of the operand stands inside the result"},
-      {"pad %0 {0, 0, 2, 1} : f32[6, 3]", "every element of the operand stands inside the result"},
-      {"pad %0 {0, 0, 0, 1} : f32[4, 3]", "a step is never 0"},
-      {"diagonal %0 {0, 0} : f32[3]", "attributes are offset, axis1, axis2"},
-      {"diagonal %0 {0, 0, 0} : f32[3]", "axis1 and axis2 are two axes"},
-      {"diagonal %0 {0, 0, 2} : f32[3]", "axis1 and axis2 are two axes"},
-      {"diagonal %0 {0, 0, 1} : f32[4]", "the result is the other axes, then the diagonal, [3]"},
-      {"diagonal %0 {-9223372036854775808, 0, 1} : f32[4]", "the result is the other axes, then the diagonal, [0]"},
+      {"isnan %2 : bool[4, 3]", "does not accept the types i32"},
+      {"sqrt %2 : i32[4, 3]", "does not accept the types i32"},
+      {"exp %2 : i32[4, 3]", "does not accept the types i32"},
+      {"bitwise_and %0, %0 : f32[4, 3]", "does not accept the types f32, f32"},
+      {"shift_left %1, %1 : bool[4, 3]", "does not accept the types bool, bool"},
+      {"where %0, %0, %0 : f32[4, 3]", "does not accept the types f32, f32, f32"},
+      {"where %1, %0, %2 : f32[4, 3]", "does not accept the types bool, f32, i32"},
+      {"bitcast %0 : f64[4, 3]", "bitcast must keep the number of bytes"},
+      {"iota {1} : i32[4]", "attributes must be one axis of the result"},
+      {"iota : i32[4]", "attributes must be one axis of the result"},
+      {"iota {-1} : i32[4]", "attributes must be one axis of the result"},
+      {"slot 0 : f64[4]", "the type must be the type of the scalar parameter, f32"},
+      {"slot 1 : f32[4]", "no scalar parameter has the index 1"},
+      {"constant 0 {1} : f32[4]", "attributes are not allowed"},
+      {"reshape %0 : f32[11]", "reshape must keep the number of elements"},
+      {"reshape %0 : f64[12]", "a view must keep the type of its operand"},
+      {"reshape %0 {0} : f32[12]", "attributes are not allowed"},
+      {"permute %0 {0, 0} : f32[4, 4]", "attributes must be a permutation"},
+      {"permute %0 {0, 2} : f32[4, 4]", "attributes must be a permutation"},
+      {"permute %0 {0} : f32[4]", "attributes must be one axis for each axis"},
+      {"permute %0 {1, 0} : f32[4, 3]", "extents must be the operand's extents, permuted"},
+      {"broadcast %4 : f32[3, 5]", "only axes of extent 1 can be broadcast"},
+      {"broadcast %4 : f32[2, 1, 3]", "broadcast must keep the rank"},
+      {"broadcast %0 : f32[4, 1]", "only axes of extent 1 can be broadcast"},
+      {"slice %0 {0, 0} : f32[4, 3]", "attributes must be a start and a step"},
+      {"slice %0 {0, 0, 1, 0} : f32[4, 3]", "a step must not be 0"},
+      {"slice %0 {1, 0, 1, 1} : f32[4, 3]", "every index read must be inside the operand"},
+      {"slice %0 {-1, 0, 1, 1} : f32[2, 3]", "every index read must be inside the operand"},
+      {"slice %0 {2, 0, -1, 1} : f32[4, 3]", "every index read must be inside the operand"},
+      {"slice %0 {0, 0, 9223372036854775807, 1} : f32[3, 3]", "every index read must be inside the operand"},
+      {"slice %3 {0, 0, 1, 1} : f32[1, 3]", "every index read must be inside the operand"},
+      {"pad %0 {1, 0, 1, 1} : f32[4, 3]", "every element of the operand must be inside the result"},
+      {"pad %0 {0, 0, 2, 1} : f32[6, 3]", "every element of the operand must be inside the result"},
+      {"pad %0 {0, 0, 0, 1} : f32[4, 3]", "a step must not be 0"},
+      {"diagonal %0 {0, 0} : f32[3]", "attributes must be offset, axis1, axis2"},
+      {"diagonal %0 {0, 0, 0} : f32[3]", "axis1 and axis2 must be two axes"},
+      {"diagonal %0 {0, 0, 2} : f32[3]", "axis1 and axis2 must be two axes"},
+      {"diagonal %0 {0, 0, 1} : f32[4]", "the result must be the other axes, then the diagonal, [3]"},
+      {"diagonal %0 {-9223372036854775808, 0, 1} : f32[4]", "the result must be the other axes, then the diagonal, [0]"},
       {"reduce_sum %0 {1, 0} : f32[]", "in increasing order"},
       {"reduce_sum %0 {0, 0} : f32[3]", "in increasing order"},
       {"reduce_sum %0 {2} : f32[4, 3]", "in increasing order"},
       {"reduce_sum %0 {0} : f32[4]", "the operand's without the reduced axes, [3]"},
-      {"reduce_sum %0 {0} : f64[3]", "a reduction keeps its operand's type"},
-      {"reduce_sum %1 {0} : bool[3]", "bool is neither summed nor multiplied"},
-      {"reduce_max %3 {0} : f32[3]", "nothing has no maximum"},
+      {"reduce_sum %0 {0} : f64[3]", "a reduction must keep the type of its operand"},
+      {"reduce_sum %1 {0} : bool[3]", "sums and products of bool are not allowed"},
+      {"reduce_max %3 {0} : f32[3]", "the maximum or minimum of no elements"},
   };
   const std::string head =
       "slot 0 = 1 : f32\n%0 = input x : f32[4, 3]\n%1 = input b : bool[4, 3]\n%2 = input k : i32[4, 3]\n"
@@ -398,23 +398,23 @@ TEST_CASE("verify: faults that only a pass can cause", "[verify]") {
   CHECK(verify_error(g) == "no error");
   SECTION("an operand behind its user") {
     g.add(Op::Neg, f32, g[x].shape, {1});
-    CHECK_THAT(verify_error(g), Contains("%1 = neg: operands stand before the node; %1 does not"));
+    CHECK_THAT(verify_error(g), Contains("%1 = neg: operands must precede the node; %1 does not"));
   }
   SECTION("bits where there are none") {
     g.add(Op::Neg, f32, g[x].shape, {x}, {}, 7);
-    CHECK_THAT(verify_error(g), Contains("only inputs, constants and slots have bits"));
+    CHECK_THAT(verify_error(g), Contains("only inputs, constants and scalar parameters may have bits"));
   }
   SECTION("a second node for an input") {
     g.add(Op::Input, f32, g.intern({5}), {}, {}, 0);
-    CHECK_THAT(verify_error(g), Contains("an input has one node"));
+    CHECK_THAT(verify_error(g), Contains("an input must have exactly one node"));
   }
   SECTION("an input that does not exist") {
     g.add(Op::Input, f32, g.intern({5}), {}, {}, 3);
-    CHECK_THAT(verify_error(g), Contains("there is no input of index 3"));
+    CHECK_THAT(verify_error(g), Contains("no input has the index 3"));
   }
   SECTION("an input of another type") {
     g.inputs[0].dtype = f64;
-    CHECK_THAT(verify_error(g), Contains("type and shape are those of the input"));
+    CHECK_THAT(verify_error(g), Contains("type and shape must be those of the input"));
   }
   SECTION("an input that names another node") {
     g.inputs.push_back({"y", f32, g[x].shape, x});
@@ -422,20 +422,20 @@ TEST_CASE("verify: faults that only a pass can cause", "[verify]") {
   }
   SECTION("an output that does not exist") {
     g.outputs = {17};
-    CHECK_THAT(verify_error(g), Contains("simplify made a bad graph: output %17 does not exist") && Contains("return %17"));
+    CHECK_THAT(verify_error(g), Contains("simplify produced an invalid graph: output %17 does not exist") && Contains("return %17"));
   }
   SECTION("too few names") {
     g.outputs = {x, x};
     g.output_names = {"y"};
-    CHECK_THAT(verify_error(g), Contains("outputs have all a name or none"));
+    CHECK_THAT(verify_error(g), Contains("either all outputs must have a name or none"));
   }
   SECTION("a slot whose bits are too wide") {
     g.slots.push_back({u8, 256});
-    CHECK_THAT(verify_error(g), Contains("the bits of slot 0 do not fit its type"));
+    CHECK_THAT(verify_error(g), Contains("the bits of slot 0 do not fit in its type"));
   }
   SECTION("an operator from outside the table") {
     g.add(static_cast<Op>(250), f32, g[x].shape, {x});
-    CHECK_THAT(verify_error(g), Contains("the operator is not in the table"));
+    CHECK_THAT(verify_error(g), Contains("the operator does not exist"));
   }
 }
 

@@ -197,14 +197,14 @@ TEST_CASE("pieces: the verifier describes faults of boxes", "[pieces]") {
   CHECK(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1, 2, 0, 1, 1} : f32[4, 3]").empty());
   CHECK(parsed("%3 = piecewise %0, %1 {0, 0, 2, 1, 1, 0, 2, 1} : f32[4, 3]").empty());
   CHECK(parsed("%3 = piecewise %0, %1, %2 {0, 0, 2, 1, 3, 0, 2, 1} : f32[7, 3]").empty());
-  CHECK_THAT(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1, 1, 0, 1, 1} : f32[3, 3]"), Contains("boxes have no element in common"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %1, %2 {0, 0, 3, 1, 1, 0, 2, 1} : f32[9, 3]"), Contains("boxes have no element in common"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1, 2, 0, 1, 1} : f32[5, 3]"), Contains("the boxes cover the result"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1} : f32[2, 3]"), Contains("what stands elsewhere is a scalar"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %2 {1, 0, 1, 1} : f32[2, 3]"), Contains("every element of an operand stands inside the result"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %2 {0, 0, 0, 1} : f32[2, 3]"), Contains("a step is never 0"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %1, %2 {0, 0, 1} : f32[4, 3]"), Contains("attributes are a start and a step"));
-  CHECK_THAT(parsed("%3 = piecewise %0, %1, %2, %2 {0, 0, 1, 1, 2, 0, 1, 1} : f32[4, 3]"), Contains("one operand for each of the 2 boxes"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1, 1, 0, 1, 1} : f32[3, 3]"), Contains("boxes must not overlap"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %1, %2 {0, 0, 3, 1, 1, 0, 2, 1} : f32[9, 3]"), Contains("boxes must not overlap"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1, 2, 0, 1, 1} : f32[5, 3]"), Contains("the boxes must cover the result"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %1 {0, 0, 1, 1} : f32[2, 3]"), Contains("the fill value must be a scalar"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %2 {1, 0, 1, 1} : f32[2, 3]"), Contains("every element of an operand must be inside the result"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %2 {0, 0, 0, 1} : f32[2, 3]"), Contains("a step must not be 0"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %1, %2 {0, 0, 1} : f32[4, 3]"), Contains("attributes must be a start and a step"));
+  CHECK_THAT(parsed("%3 = piecewise %0, %1, %2, %2 {0, 0, 1, 1, 2, 0, 1, 1} : f32[4, 3]"), Contains("one for each of the 2 boxes"));
 }
 
 // ------------------------------------------------------------------------------------------------ random numbers
