@@ -337,17 +337,18 @@ std::string describe(const Graph& graph, NodeId id) {
 
 void check(const Graph& graph, std::span<const NodeId> ys, std::span<const NodeId> cotangents, std::span<const NodeId> xs,
            std::span<const std::string> names) {
-  if (ys.size() != cotangents.size()) throw InternalError("differentiate: as many cotangents as values are needed");
+  if (ys.size() != cotangents.size()) throw InternalError("differentiate: the number of cotangents must match the number of values");
   for (std::size_t i = 0; i < xs.size(); ++i)
     if (!is_float(graph[xs[i]].dtype))
-      throw DTypeError("grad: " + (i < names.size() ? names[i] : "value " + std::to_string(i + 1)) + " is " + describe(graph, xs[i]) +
-                       "; integers and bool carry no derivative: cast it to a float type first and differentiate with respect to that");
+      throw DTypeError(
+          "grad: " + (i < names.size() ? names[i] : "value " + std::to_string(i + 1)) + " is " + describe(graph, xs[i]) +
+          "; integers and bool have no derivative. Cast it to a float type first and differentiate with respect to the result");
   for (std::size_t i = 0; i < ys.size(); ++i) {
     if (!is_float(graph[ys[i]].dtype))
-      throw DTypeError("grad: the value to differentiate is " + describe(graph, ys[i]) + "; integers and bool carry no derivative");
+      throw DTypeError("grad: the value to differentiate is " + describe(graph, ys[i]) + "; integers and bool have no derivative");
     if (graph[ys[i]].dtype != graph[cotangents[i]].dtype || graph[ys[i]].shape != graph[cotangents[i]].shape)
-      throw ShapeError("vjp: the cotangent is " + describe(graph, cotangents[i]) + ", the value is " + describe(graph, ys[i]) +
-                       "; they must be of one type and shape");
+      throw ShapeError("vjp: the cotangent is " + describe(graph, cotangents[i]) + ", but the value is " + describe(graph, ys[i]) +
+                       "; the types and shapes must be equal");
   }
 }
 

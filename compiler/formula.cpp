@@ -120,7 +120,7 @@ class Evaluator {
 
   void run(const FormulaSignature& signature, std::span<const Value> inputs) {
     if (inputs.size() != signature.inputs.size())
-      throw ValueError(fmt::format("{}: the program has {} inputs ({}), got {}", program_.file_name, signature.inputs.size(),
+      throw ValueError(fmt::format("{}: the program has {} inputs ({}), but the call has {}", program_.file_name, signature.inputs.size(),
                                    fmt::join(signature.inputs, ", "), inputs.size()));
     try {
       start(inputs);
@@ -129,7 +129,7 @@ class Evaluator {
       for (std::size_t i = 0; i < outputs.size(); ++i) {
         offset_ = output_offsets_[i];
         if (outputs[i].kind != Argument::Kind::Value)
-          fail(fmt::format("the output `{}` is {}; outputs are tensors and numbers", signature.outputs[i], kind_text(outputs[i])));
+          fail(fmt::format("the output `{}` is {}; an output must be a tensor or a number", signature.outputs[i], kind_text(outputs[i])));
         r_.output(signature.outputs[i], outputs[i].value);
       }
     } catch (const FormulaError&) { throw; } catch (const Error& error) {
@@ -251,7 +251,7 @@ class Evaluator {
     }
     const std::span<const std::int64_t> shape = r_.shape(value);
     if (r_.dtype(value) != parameter.dtype)
-      mismatch(fmt::format(": the type is {}, not {}; a cast converts it", name_of(r_.dtype(value)), name_of(parameter.dtype)));
+      mismatch(fmt::format(": the type is {}, not {}. Use a cast to convert it", name_of(r_.dtype(value)), name_of(parameter.dtype)));
     if (shape.size() != parameter.extents.size()) mismatch(fmt::format(": the rank is {}, not {}", shape.size(), parameter.extents.size()));
     for (std::size_t i = 0; i < shape.size(); ++i) {
       const language::Extent& extent = parameter.extents[i];
@@ -366,7 +366,7 @@ class Evaluator {
       const language::Node& node = program_.nodes[entry.node];
       const std::string what = node.kind == Kind::Call ? fmt::format("`{}`", program_.name(node.c)) : "the expression";
       fail(targets[0].offset,
-           fmt::format("{} names stand before `=`, but {} gives {} result{}", targets.size(), what, count, count == 1 ? "" : "s"));
+           fmt::format("{} names precede `=`, but {} returns {} result{}", targets.size(), what, count, count == 1 ? "" : "s"));
     }
     for (std::size_t i = 0; i < count; ++i) set(frame, targets[i], std::move(entry.results[i]));
   }
@@ -392,10 +392,11 @@ class Evaluator {
     if (entry.kind == Entry::Kind::Argument) return std::move(entry.argument);
     const language::Node& node = program_.nodes[entry.node];
     if (entry.kind == Entry::Kind::Function)
-      fail(node.offset, fmt::format("`{}` is a function, which is no value: call it", program_.name(node.a)));
+      fail(node.offset, fmt::format("`{}` is a function, not a value. Call it", program_.name(node.a)));
     if (entry.kind == Entry::Kind::Results)
-      fail(node.offset, fmt::format("`{}` gives {} results and one value stands here: take them as `a, b = {}(…)` with as many names",
-                                    program_.name(node.c), entry.results.size(), program_.name(node.c)));
+      fail(node.offset,
+           fmt::format("`{}` returns {} results, but one value is required here. Assign them as in `a, b = {}(…)`, with one name for each",
+                       program_.name(node.c), entry.results.size(), program_.name(node.c)));
     Argument list;  // x.shape as a whole
     list.kind = Argument::Kind::List;
     const std::vector<std::int64_t> shape(r_.shape(entry.argument.value).begin(), r_.shape(entry.argument.value).end());
@@ -540,7 +541,7 @@ class Evaluator {
       const Argument argument = single(pop());
       if (argument.kind == Argument::Kind::None) return std::nullopt;
       offset_ = program_.nodes[which].offset;
-      if (argument.kind != Argument::Kind::Value) fail(fmt::format("a bound of a slice is an integer, not {}", kind_text(argument)));
+      if (argument.kind != Argument::Kind::Value) fail(fmt::format("a bound of a slice must be an integer, not {}", kind_text(argument)));
       return r_.integer(argument.value, "a bound of a slice");
     };
     entry.index.step = part(node.c);
@@ -565,11 +566,13 @@ class Evaluator {
       if (argument.kind == Argument::Kind::None) {
         item.kind = Index::Kind::NewAxis;
       } else if (argument.kind != Argument::Kind::Value) {
-        fail(offset, fmt::format("an index is an integer, a slice, `...` or `none`, not {}; take(x, indices, axis) indexes by data",
-                                 kind_text(argument)));
+        fail(offset,
+             fmt::format("an index must be an integer, a slice, `...` or `none`, not {}. Use take(x, indices, axis) to index by data",
+                         kind_text(argument)));
       } else if (!argument.value.is_literal || argument.value.literal.kind != Literal::Kind::Int) {
-        fail(offset, fmt::format("an index is an integer literal, an extent or an expression of these, not {}{}",
-                                 r_.describe(argument.value), argument.value.is_literal ? "" : "; take(x, indices, axis) indexes by data"));
+        fail(offset,
+             fmt::format("an index must be an integer literal, an extent or an expression of these, not {}{}", r_.describe(argument.value),
+                         argument.value.is_literal ? "" : ". Use take(x, indices, axis) to index by data"));
       } else {
         item.at = r_.integer(argument.value, "an index");
       }
@@ -583,7 +586,7 @@ class Evaluator {
     }
     const Value base = pop().argument.value;
     if (indices.size() != 1 || indices[0].kind != Index::Kind::Integer)
-      fail(node.offset, "a shape is indexed by one integer, as in `x.shape[0]`");
+      fail(node.offset, "a shape must be indexed by one integer, as in `x.shape[0]`");
     const std::span<const std::int64_t> shape = r_.shape(base);
     const std::int64_t rank = static_cast<std::int64_t>(shape.size()), axis = indices[0].at;
     if (axis < -rank || axis >= rank)
@@ -704,7 +707,7 @@ class Evaluator {
       offset_ = arguments[i].offset;
       if (!named && i < functions) {
         if (entry.kind != Entry::Kind::Function)
-          fail(fmt::format("{}: argument {} is the name of a function defined above: {}", name, i, kForms[which]));
+          fail(fmt::format("{}: argument {} must be the name of a function defined above: {}", name, i, kForms[which]));
         called[i] = &program_.functions[program_.nodes[entry.node].b];
         continue;
       }
@@ -716,10 +719,10 @@ class Evaluator {
         if (place) fail(fmt::format("{}: `{}` is given twice: {}", name, is_init ? "init" : last, kForms[which]));
         place = std::move(argument);
       } else if (!named) {
-        fail(fmt::format("{}: takes {} arguments without a name: {}; what its function takes besides stands by name, as in `a=a`", name,
+        fail(fmt::format("{}: takes {} arguments without a name: {}. Pass other arguments of its function by name, as in `a=a`", name,
                          functions + 2, kForms[which]));
       } else if (over_xs && keyword == "reverse") {
-        if (argument.kind != Argument::Kind::Value) fail(fmt::format("{}: `reverse` is true or false", name));
+        if (argument.kind != Argument::Kind::Value) fail(fmt::format("{}: `reverse` must be true or false", name));
         reverse = r_.flag(argument.value, "`reverse`");
       } else {
         others.emplace_back(arguments[i].keyword, std::move(argument));
@@ -732,8 +735,7 @@ class Evaluator {
     if (!init) fail(fmt::format("{}: the initial state is missing: {}", name, kForms[which]));
     if (!how_long && is_while)
       fail(
-          "while_loop: `bound` is missing, the most steps that it may take: each of them is recorded, whatever the condition will be; "
-          "write "
+          "while_loop: `bound` is missing, the maximum number of steps; each step is recorded, whatever the condition is. Write "
           "`while_loop(going, step, init, 100)`");
     if (!how_long) fail(fmt::format("{}: `{}` is missing: {}", name, last, kForms[which]));
 
@@ -747,7 +749,7 @@ class Evaluator {
     std::size_t elements = 0;
     if (number || !over_xs) {
       if (how_long->kind != Argument::Kind::Value)
-        fail(fmt::format("{}: `{}` is a number of steps, not {}", name, last, kind_text(*how_long)));
+        fail(fmt::format("{}: `{}` must be a number of steps, not {}", name, last, kind_text(*how_long)));
       loop.state.over(r_.integer(how_long->value, "a number of steps"), reverse);
       elements = over_xs ? 1 : 0;
     } else {
@@ -767,7 +769,7 @@ class Evaluator {
     std::vector<Value> values;
     for (const Argument& item : list) {
       if (item.kind != Argument::Kind::Value)
-        fail(fmt::format("{}: {} is a value or a list of values, not {}", name, what, kind_text(item)));
+        fail(fmt::format("{}: {} must be a value or a list of values, not {}", name, what, kind_text(item)));
       values.push_back(item.value);
     }
     return values;
@@ -782,14 +784,14 @@ class Evaluator {
       const std::size_t given = states + (function == loop.step ? elements : 0);
       const std::string_view called = program_.name(function->name);
       if (function->parameters.size() < given)
-        fail(fmt::format("{}: gives `{}` {} argument{}, {} state{} and {} of `xs`; it takes {}", name, called, given, given == 1 ? "" : "s",
-                         states, states == 1 ? "" : "s", given - states, function->parameters.size()));
+        fail(fmt::format("{}: `{}` receives {} argument{}, {} state{} and {} of `xs`, but it takes {}", name, called, given,
+                         given == 1 ? "" : "s", states, states == 1 ? "" : "s", given - states, function->parameters.size()));
       for (std::size_t i = given; i < function->parameters.size(); ++i) {
         const language::NameId parameter = function->body.variables[function->parameters[i].variable].name;
         const auto found =
             std::find_if(loop.others.begin(), loop.others.end(), [&](const auto& other) { return other.first == parameter; });
         if (found == loop.others.end())
-          fail(fmt::format("{}: `{}` takes `{}` besides its state{}: give it by name, `{}(…, {}={})`", name, called,
+          fail(fmt::format("{}: `{}` takes `{}` in addition to its state{}. Pass it by name: `{}(…, {}={})`", name, called,
                            program_.name(parameter), elements > 0 ? " and its element" : "", name, program_.name(parameter),
                            program_.name(parameter)));
         used[static_cast<std::size_t>(found - loop.others.begin())] = true;
@@ -797,7 +799,7 @@ class Evaluator {
     }
     for (std::size_t i = 0; i < used.size(); ++i)
       if (!used[i])
-        fail(fmt::format("{}: `{}` has no parameter `{}` behind its state{}", name, program_.name(loop.step->name),
+        fail(fmt::format("{}: `{}` has no parameter `{}` after its state{}", name, program_.name(loop.step->name),
                          program_.name(loop.others[i].first), elements > 0 ? " and its element" : ""));
   }
 
@@ -844,12 +846,13 @@ class Evaluator {
     std::vector<Value> values;
     for (const Argument& result : results) {
       if (result.kind != Argument::Kind::Value)
-        fail(fmt::format("`{}` is called in a loop and returns values, not {}", program_.name(function.name), kind_text(result)));
+        fail(fmt::format("`{}` is called in a loop and must return values, not {}", program_.name(function.name), kind_text(result)));
       values.push_back(result.value);
     }
     if (loop.in_condition) {
       if (values.size() != 1)
-        fail(fmt::format("while_loop: the condition `{}` returns {} values; it returns one", program_.name(function.name), values.size()));
+        fail(fmt::format("while_loop: the condition `{}` returns {} values; it must return one", program_.name(function.name),
+                         values.size()));
       loop.state.condition(values[0]);
       return call_of_loop(loop, loop.step);
     }
@@ -867,11 +870,11 @@ class Evaluator {
     const std::size_t expected = is_grad ? 2 : 3, first = stack_.size() - arguments.size();
     if (arguments.size() != expected) fail(fmt::format("{}: takes {} arguments, got {}: {}", name, expected, arguments.size(), form));
     for (const language::Argument& argument : arguments)
-      if (argument.keyword != kAbsent) fail(argument.offset, fmt::format("{}: takes its arguments without names: {}", name, form));
+      if (argument.keyword != kAbsent) fail(argument.offset, fmt::format("{}: the arguments must not be named: {}", name, form));
     const Argument targets = single(std::move(stack_[first + 1]));
     const language::Node& list = program_.nodes[arguments[1].value];
     if (targets.kind != Argument::Kind::List)
-      fail(arguments[1].offset, fmt::format("{}: the second argument is a list of names: {}", name, form));
+      fail(arguments[1].offset, fmt::format("{}: the second argument must be a list of names: {}", name, form));
     if (targets.list.empty()) fail(arguments[1].offset, fmt::format("{}: the list of names is empty: {}", name, form));
     std::vector<Value> xs;
     for (std::size_t i = 0; i < targets.list.size(); ++i) {
@@ -879,10 +882,13 @@ class Evaluator {
         const language::Node& item = program_.nodes[program_.list_items(list)[i]];
         offset_ = item.offset;
         if (item.kind != Kind::Name)
-          fail(fmt::format("{}: derivatives are with respect to inputs and named values: give this expression a name", name));
+          fail(
+              fmt::format("{}: cannot differentiate with respect to an unnamed expression; an input or a named value is required. Give "
+                          "this expression a name",
+                          name));
       }
       if (targets.list[i].kind != Argument::Kind::Value)
-        fail(fmt::format("{}: derivatives are with respect to tensors, not {}", name, kind_text(targets.list[i])));
+        fail(fmt::format("{}: cannot differentiate with respect to {}; a tensor is required", name, kind_text(targets.list[i])));
       xs.push_back(targets.list[i].value);
     }
     Value cotangent;

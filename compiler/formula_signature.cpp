@@ -30,7 +30,7 @@ void check_operators(const Program& program) {
       const std::string_view other = program.name(function.name);
       if (other == name)
         throw language::error_at(program, node.offset,
-                                 fmt::format("`{}` is defined below, at {}:{}: functions are called below their definition", name,
+                                 fmt::format("`{}` is defined below, at {}:{}; a function must be defined above its calls", name,
                                              program.file_name, language::position(program, function.offset)));
       if (function.offset < node.offset) candidates.push_back(other);
     }
@@ -81,7 +81,7 @@ FormulaSignature signature_of(const Program& program) {
   for (std::size_t i = 1; i < order.size(); ++i)
     if (signature.outputs[order[i]] == signature.outputs[order[i - 1]])
       throw language::error_at(program, offsets[order[i]],
-                               fmt::format("two outputs are called `{}`; the first is at {}:{}", signature.outputs[order[i]],
+                               fmt::format("two outputs have the name `{}`; the first is at {}:{}", signature.outputs[order[i]],
                                            program.file_name, language::position(program, offsets[order[i - 1]])));
   return signature;
 }

@@ -299,7 +299,7 @@ const std::vector<Row>& first_rows() {
            const Value v = f.value(i);
            if (f.r.shape(v).empty()) return v;
            if (f.r.shape(v).size() != 1 || f.r.shape(v)[0] != extent)
-             throw ShapeError(fmt::format("batch_norm: `{}` must be of shape [{}], one number for each index along axis {} of {}, not {}", f.parameters[i], extent,
+             throw ShapeError(fmt::format("batch_norm: `{}` must have the shape [{}], one number for each index along axis {} of {}, not {}", f.parameters[i], extent,
                                           axis, f.r.describe(x), f.r.describe(v)));
            Shape shape(static_cast<std::size_t>(axis < 0 ? -axis : rank - axis), 1);
            shape[0] = extent;

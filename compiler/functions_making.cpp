@@ -30,7 +30,7 @@ Value arange(Functions& f) {
   const std::size_t last = from_zero ? 0 : 1;
   bool whole = is_integer_literal(f.value(0)) && is_integer_literal(f.value(last)) && (!has_step || is_integer_literal(f.value(2)));
   const double start = from_zero ? 0 : known(f, 0), stop = known(f, last), step = has_step ? known(f, 2) : 1;
-  if (step == 0) throw ValueError("arange: the step is 0; it must be another number");
+  if (step == 0) throw ValueError("arange: the step is 0; it must not be 0");
   std::int64_t count = 0;
   if (whole) {
     __extension__ using Wide = __int128;
@@ -38,11 +38,12 @@ Value arange(Functions& f) {
                by = has_step ? f.value(2).literal.integer : 1;
     const Wide span = by > 0 ? to - from : from - to, each = by > 0 ? by : -by;
     const Wide n = span <= 0 ? 0 : (span + each - 1) / each;
-    if (n > std::numeric_limits<std::int64_t>::max()) throw ShapeError("arange: the length is more than 64 bits count");
+    if (n > std::numeric_limits<std::int64_t>::max()) throw ShapeError("arange: the length does not fit in 64 bits");
     count = static_cast<std::int64_t>(n);
   } else {
     const double n = std::ceil((stop - start) / step);
-    if (!(n < 0x1p62)) throw ValueError(fmt::format("arange: from {} to {} in steps of {} is no number of elements", start, stop, step));
+    if (!(n < 0x1p62))
+      throw ValueError(fmt::format("arange: the range from {} to {} in steps of {} has no valid number of elements", start, stop, step));
     count = n > 0 ? static_cast<std::int64_t>(n) : 0;
   }
   const DType type = f.type(3, whole ? DType::I64 : DType::F32);
@@ -62,7 +63,7 @@ Value scalar(const Functions& f, std::size_t i) {
 Value linspace(Functions& f) {
   const Value start = scalar(f, 0), stop = scalar(f, 1);
   const std::int64_t count = f.integer(2, 50);
-  if (count < 0) throw ValueError(fmt::format("linspace: {} elements; the number must be 0 or more", count));
+  if (count < 0) throw ValueError(fmt::format("linspace: the number of elements is {}; it must be 0 or more", count));
   const bool closed = f.flag(3, true);
   DType type = DType::F32;
   for (const Value& v : {start, stop})
@@ -90,7 +91,8 @@ Value beside_diagonal(const Functions& f, Op op, std::int64_t rows, std::int64_t
 // eye and tri: parameters n, m=, k=, dtype=
 Value band(Functions& f, Op op) {
   const std::int64_t rows = f.integer(0), columns = f.integer(1, rows);
-  if (rows < 0 || columns < 0) throw ShapeError(fmt::format("{}: {} rows and {} columns; neither may be negative", f.name, rows, columns));
+  if (rows < 0 || columns < 0)
+    throw ShapeError(fmt::format("{}: {} rows and {} columns requested; neither number may be negative", f.name, rows, columns));
   return f.r.cast(beside_diagonal(f, op, rows, columns, 2), f.type(3, DType::F32));
 }
 
@@ -108,10 +110,11 @@ Value diag(Functions& f) {
   const Shape shape(f.r.shape(x).begin(), f.r.shape(x).end());
   if (shape.size() == 2) return f.r.diagonal(x, k, 0, 1);
   if (shape.size() != 1)
-    throw ShapeError(fmt::format("diag: {} must have one axis, to be a diagonal, or two, to take one of", f.r.describe(x)));
+    throw ShapeError(
+        fmt::format("diag: {} must have one axis, to place it on a diagonal, or two axes, to read a diagonal", f.r.describe(x)));
   std::int64_t n = 0;
   if (k == std::numeric_limits<std::int64_t>::min() || __builtin_add_overflow(shape[0], k < 0 ? -k : k, &n))
-    throw ShapeError(fmt::format("diag: with diagonal {} the result is longer than 64 bits count", k));
+    throw ShapeError(fmt::format("diag: with diagonal {}, the length of the result does not fit in 64 bits", k));
   const Value line = k == 0 ? x : f.r.pad(x, {std::max<std::int64_t>(k, 0)}, {std::max<std::int64_t>(-k, 0)}, std::nullopt);
   check_shape("diag", Shape{n, n}, f.r.limits);
   return f.r.where(beside_diagonal(f, Op::Equal, n, n, 1), f.r.reshape(line, {1, n}), f.number(x, 0));
@@ -183,10 +186,10 @@ Value pad(Functions& f) {
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (low[i] == 0 && high[i] == 0) continue;
     if (from[i] == 0)
-      throw ShapeError(fmt::format("pad: axis {} of {} is empty, and mode \"{}\" repeats its elements", i, f.r.describe(x), mode));
+      throw ShapeError(fmt::format("pad: axis {} of {} is empty, but mode \"{}\" repeats its elements", i, f.r.describe(x), mode));
     std::vector<Value> parts;
     if ((low[i] + high[i]) / std::max<std::int64_t>(from[i] - 1, 1) > 4096)
-      throw ShapeError(fmt::format("pad: {} and {} elements beside axis {} of {} are too many for mode \"{}\"; use tile", low[i], high[i],
+      throw ShapeError(fmt::format("pad: {} and {} elements around axis {} of {} are too many for mode \"{}\". Use tile.", low[i], high[i],
                                    i, f.r.describe(x), mode));
     for (const Run& run : runs_of(mode, from[i], low[i], high[i])) {
       std::vector<Index> box(from.size());

@@ -43,7 +43,8 @@ std::vector<Value> topk(Functions& f) {
   const std::size_t axis = f.axis(x, f.integer(2, -1));
   const std::int64_t k = f.integer(1), n = f.r.shape(x)[axis];
   if (k < 0 || k > n)
-    throw ShapeError(fmt::format("topk: {} of the {} elements along axis {} of {}; k must be 0 to {}", k, n, axis, f.r.describe(x), n));
+    throw ShapeError(fmt::format("topk: k is {}, but there are {} elements along axis {} of {}; k must be between 0 and {}", k, n, axis,
+                                 f.r.describe(x), n));
   const bool largest = f.flag(3, true);
   const Value whole = without_halves(f, x), places = sorted(f, Op::Argsort, whole, axis, largest, k);
   return {f.gathered(x, places, axis), places};
@@ -170,11 +171,12 @@ Value searchsorted(Functions& f) {
   if (side != "left" && side != "right")
     throw ValueError(fmt::format("searchsorted: `side` must be \"left\" or \"right\", not \"{}\"", side));
   const Shape from = shape_of(f, rows), of = shape_of(f, wanted);
-  if (from.empty()) throw ShapeError(fmt::format("searchsorted: {} must have an axis that is sorted", f.r.describe(f.value(0))));
+  if (from.empty()) throw ShapeError(fmt::format("searchsorted: {} must have a sorted axis", f.r.describe(f.value(0))));
   const bool one = from.size() == 1;
   if (!one && (of.size() != from.size() || !std::equal(from.begin(), from.end() - 1, of.begin())))
-    throw ShapeError(fmt::format("searchsorted: {} and the values {} must have the same axes but for the last, or the former be a vector",
-                                 f.r.describe(f.value(0)), f.r.describe(f.value(1))));
+    throw ShapeError(
+        fmt::format("searchsorted: {} and the values {} must have the same axes except the last, or the first operand must be a vector",
+                    f.r.describe(f.value(0)), f.r.describe(f.value(1))));
   const Value flat = one ? f.r.reshape(wanted, {f.r.graph.elements(wanted.node)}) : wanted;
   const Value places = f.node(Op::Search, DType::I64, shape_of(f, flat), {rows.node, flat.node}, {side == "right"});
   return f.r.reshape(places, of);

@@ -83,9 +83,9 @@ Value average(Functions& f) {
   if (!std::ranges::equal(shape, given)) {
     const std::vector<std::int64_t> reduced = f.reduced(x, axes);
     if (given.size() != 1 || reduced.size() != 1 || given[0] != extent(f, x, reduced[0]))
-      throw ShapeError(fmt::format(
-          "average: the weights {} must be shaped like {}, or hold one number for each index along the one axis that is averaged over",
-          f.r.describe(w), f.r.describe(x)));
+      throw ShapeError(
+          fmt::format("average: the weights {} must have the shape of {}, or one number for each index along the single averaged axis",
+                      f.r.describe(w), f.r.describe(x)));
     w = f.r.broadcast_to(along(f, w, x, reduced[0]), Shape(shape.begin(), shape.end()), f.name);
   }
   return f.r.div(f.sum(f.r.mul(x, w), axes, keep), f.sum(w, axes, keep));
@@ -128,7 +128,7 @@ Value differences(const Functions& f, const Value& x, std::int64_t axis) {
 Value diff(Functions& f) {
   Value x = f.r.node_of(f.value(0));
   const std::int64_t times = f.integer(1, 1), axis = axis_in(f, x, f.integer(2, -1));
-  if (times < 0) throw ValueError(fmt::format("diff: {} times; the number must be 0 or more", times));
+  if (times < 0) throw ValueError(fmt::format("diff: the number of repetitions is {}; it must be 0 or more", times));
   if (times == 0) return x;
   std::vector<Value> parts;
   const auto add = [&](std::size_t i) {  // a scalar is one element along the axis
@@ -152,7 +152,7 @@ Value diff(Functions& f) {
 Value slope(const Functions& f, const Value& x, std::optional<Value> h, std::int64_t axis, std::int64_t edge_order) {
   const std::int64_t n = extent(f, x, axis);
   if (n < edge_order + 1)
-    throw ShapeError(fmt::format("gradient: axis {} of {} has {} elements; edge_order {} needs {} or more", axis, f.r.describe(x), n,
+    throw ShapeError(fmt::format("gradient: axis {} of {} has {} elements; edge_order {} needs at least {}", axis, f.r.describe(x), n,
                                  edge_order, edge_order + 1));
   const auto at = [&](std::int64_t i) { return part(f, x, axis, i < 0 ? n + i : i, (i < 0 ? n + i : i) + 1); };
   const auto combine = [&](std::initializer_list<std::pair<Value, Value>> terms) {  // Σ factor·value, in sequence
@@ -219,7 +219,8 @@ std::vector<Value> gradient(Functions& f) {
     else {
       const std::vector<Value> given = f.values(1);
       if (given.size() != axes.size())
-        throw ValueError(fmt::format("gradient: {} spacings for {} axes; give one, or one for each", given.size(), axes.size()));
+        throw ValueError(
+            fmt::format("gradient: {} spacings given for {} axes. Pass one spacing, or one for each axis.", given.size(), axes.size()));
       std::ranges::copy(given, spacings.begin());
     }
   }
@@ -236,7 +237,7 @@ Value trapezoid(Functions& f) {
   const std::vector<std::int64_t> over = {axis};
   const Value both = f.r.add(part(f, y, axis, 1, std::nullopt), part(f, y, axis, 0, -1));
   if (!f.has(1)) return f.sum(f.r.div(f.r.mul(f.has(2) ? f.value(2) : f.number(y, 1), both), f.number(y, 2)), over, false);
-  if (f.has(2)) throw ValueError("trapezoid: `x` and `dx` are given; the distances are one or the other");
+  if (f.has(2)) throw ValueError("trapezoid: both `x` and `dx` are given. Pass only one of them.");
   Value x = f.r.node_of(f.value(1));
   if (f.r.shape(x).size() == 1) {
     if (f.r.shape(x)[0] != extent(f, y, axis))
@@ -282,7 +283,7 @@ std::vector<Value> histogram(Functions& f) {
   const Value x = f.r.node_of(f.value(0));
   const DType given = f.r.dtype(x);
   const std::int64_t bins = f.integer(1, 10);
-  if (bins < 1) throw ValueError(fmt::format("histogram: {} bins; there must be 1 or more", bins));
+  if (bins < 1) throw ValueError(fmt::format("histogram: the number of bins is {}; it must be 1 or more", bins));
   const DType type = given == DType::F64 || !is_float(given) ? DType::F64 : DType::F32;
   const Value wide = f.r.cast(x, DType::F64), flat = f.r.reshape(f.r.cast(x, type), {-1});
   Value low, high;

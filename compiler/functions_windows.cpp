@@ -15,7 +15,7 @@ Shape each(const Functions& f, std::size_t i, std::size_t count, std::int64_t ot
   Shape given = f.integers(i);
   if (f.at(i).kind != Argument::Kind::List) given.resize(count, given[0]);
   if (given.size() != count)
-    throw ShapeError(fmt::format("{}: `{}` has {} numbers for {} axes", f.name, f.parameters[i], given.size(), count));
+    throw ShapeError(fmt::format("{}: `{}` has {} numbers, but there are {} axes", f.name, f.parameters[i], given.size(), count));
   for (const std::int64_t n : given)
     if (n < 1) throw ShapeError(fmt::format("{}: `{}` must be 1 or more, not {}", f.name, f.parameters[i], n));
   return given;
@@ -43,8 +43,8 @@ Value sliding_window(Functions& f) {
   else
     for (std::int64_t a = 0; a < rank; ++a) axes.push_back(a);
   if (!f.has(2) && f.at(1).kind != Argument::Kind::List && rank != 1)
-    throw ShapeError(
-        fmt::format("sliding_window: one width for the {} axes of {}; give a list of widths, or the axis", rank, f.r.describe(x)));
+    throw ShapeError(fmt::format("sliding_window: one width is given for the {} axes of {}. Pass a list of widths, or the axis.", rank,
+                                 f.r.describe(x)));
   const Shape widths = each(f, 1, axes.size(), 1), steps = each(f, 3, axes.size(), 1), spacings = each(f, 4, axes.size(), 1);
   for (std::size_t i = 0; i < axes.size(); ++i) {
     x = windows(f, x, static_cast<std::size_t>(axes[i]), widths[i], steps[i], spacings[i]);
@@ -67,10 +67,10 @@ Value correlated(const Functions& f, Value x, Value kernel, std::string_view mod
   else
     for (std::size_t a = 0; a < rank; ++a) axes.push_back(a);
   if (!std::ranges::is_sorted(axes) || std::ranges::adjacent_find(axes) != axes.end())
-    throw ShapeError(fmt::format("{}: the axes must be in increasing order, none twice", f.name));
+    throw ShapeError(fmt::format("{}: the axes must be in increasing order, and none may occur twice", f.name));
   const Shape of(f.r.shape(kernel).begin(), f.r.shape(kernel).end());
   if (axes.empty() || of.size() < axes.size() || of.size() > rank)
-    throw ShapeError(fmt::format("{}: the kernel {} must have {} to {} axes: the windows' last, before them those that it shares with {}",
+    throw ShapeError(fmt::format("{}: the kernel {} must have {} to {} axes: the window axes last, after the axes that it shares with {}",
                                  f.name, f.r.describe(kernel), std::max<std::size_t>(axes.size(), 1), rank, f.r.describe(x)));
   const std::size_t shared = of.size() - axes.size();
   if (rank == 1 && of[0] > f.r.shape(x)[0]) {  // the longer one is the array, as in NumPy
@@ -108,7 +108,7 @@ Value correlated(const Functions& f, Value x, Value kernel, std::string_view mod
     result += letter(a);
   }
   if (shared > others.size())
-    throw ShapeError(fmt::format("{}: the kernel {} has {} axes before those of the windows, {} has {} beside them", f.name,
+    throw ShapeError(fmt::format("{}: the kernel {} has {} axes before the window axes, but {} has {} other axes", f.name,
                                  f.r.describe(kernel), shared, f.r.describe(x), others.size()));
   const Value both[2] = {x, kernel};
   return f.r.einsum(array + "," + others.substr(others.size() - shared) + inside + "->" + result, both);

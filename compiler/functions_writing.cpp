@@ -64,7 +64,8 @@ std::vector<Value> compress(Functions& f) {
       throw ShapeError(fmt::format("compress: the mask {} must be one bool for each of the {} indices along axis {} of {}",
                                    f.r.describe(mask), f.r.shape(x)[axis], axis, f.r.describe(x)));
   } else if (!std::ranges::equal(f.r.shape(mask), f.r.shape(x))) {
-    throw ShapeError(fmt::format("compress: the mask {} must be shaped like {}, or give the axis", f.r.describe(mask), f.r.describe(x)));
+    throw ShapeError(
+        fmt::format("compress: the mask {} must have the shape of {}. Otherwise, pass the axis.", f.r.describe(mask), f.r.describe(x)));
   }
   const std::int64_t n = f.r.graph.elements(mask.node);
   const Value row = f.r.reshape(mask, {n});

@@ -26,19 +26,19 @@ std::string_view text_of(Boundary b) {
   switch (b) {
     case Boundary::Inlined: return "inlined";
     case Boundary::Output: return "output";
-    case Boundary::FullReduction: return "a full reduction whose result is needed in another order";
-    case Boundary::OtherLoops: return "a reduction's result read by loops that do not share its rows";
+    case Boundary::FullReduction: return "a full reduction whose result is read in a different order";
+    case Boundary::OtherLoops: return "a reduction result read by loops that do not share its rows";
     case Boundary::OtherAxes: return "reductions over different axes meet";
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
     case Boundary::Recompute: return "recompute";
-    case Boundary::Pieces: return "pieces of pieces";
-    case Boundary::Gathered: return "indexed by data";
-    case Boundary::Scattered: return "updates are added or written where data say";
+    case Boundary::Pieces: return "subdomains of subdomains";
+    case Boundary::Gathered: return "read at data-dependent indices";
+    case Boundary::Scattered: return "updated at data-dependent indices";
     case Boundary::Sorted: return "sorted or searched as a whole array";
-    case Boundary::Stepped: return "read or made step by step";
+    case Boundary::Stepped: return "operand or result of a step-by-step recurrence";
     case Boundary::Checked: return "indices that are all checked";
     case Boundary::KernelLimit: return "kernel limit";
-    case Boundary::Assembled: return "assembled of what others store";
+    case Boundary::Assembled: return "assembled from parts that several kernels store";
     case Boundary::Unfused: return "unfused";
   }
   return "";

@@ -86,7 +86,7 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   } else if (const ExactInteger r = exact(op, value_of(in[0]), in.size() > 1 ? value_of(in[1]) : Wide{0}, widest == Kind::UInt);
              r.status != ExactInteger::Status::None) {
     if (widest == Kind::Bool && op != Op::IntegerPow)
-      throw DTypeError(fmt::format("{}: arithmetic on two bools; use & or |, or cast one", name));
+      throw DTypeError(fmt::format("{}: arithmetic on two bools is not defined. Use & or |, or cast one", name));
     return of_integer(widest == Kind::UInt ? Kind::UInt : Kind::Int, r, name);
   }
 
@@ -99,7 +99,7 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
     ids.push_back(g.constant(types[0], 0, widest == Kind::Float ? ir::bits_of(types[0], l.as_double()) : ir::bits_of(types[0], l.integer)));
   }
   DType out{};
-  if (!ir::result_dtype(op, types, out)) throw DTypeError(fmt::format("{}: does not take these literals", name));
+  if (!ir::result_dtype(op, types, out)) throw DTypeError(fmt::format("{}: the operator does not accept these literals", name));
   g.outputs = {g.add(ir::Node{op, out, 0, g.intern(ids), 0, 0})};
   const std::vector<ir::Buffer> value = ir::evaluate(g, {});
   std::uint64_t bits = 0;
@@ -126,7 +126,7 @@ std::optional<std::uint64_t> bits_if_fits(const Literal& literal, DType dtype) {
 std::uint64_t bits_of(const Literal& literal, DType dtype, std::string_view name) {
   if (const auto bits = bits_if_fits(literal, dtype)) return *bits;
   throw ValueError(
-      fmt::format("{}: the literal {} does not fit {}; cast the tensor to a wider type", name, text_of(literal), name_of(dtype)));
+      fmt::format("{}: the literal {} does not fit {}. Cast the tensor to a wider type", name, text_of(literal), name_of(dtype)));
 }
 
 std::string text_of(const Literal& literal) {

@@ -50,8 +50,8 @@ Graph run_routine_operands(Graph graph, const PassOptions&) { return copy_routin
 Graph run_copy_results(Graph graph, const PassOptions&) { return copy_results(std::move(graph)); }
 
 constexpr std::string_view kStrict = "arithmetic is strict", kFused = "kernels are fused", kInterpreted = "nothing is compiled",
-                           kWrittenOut = "each operator has its own kernel, or none, or a GPU runs them",
-                           kOneByOne = "each operator has its own kernel, or none";
+                           kWrittenOut = "each operator has its own kernel or none, or a GPU runs the function",
+                           kOneByOne = "each operator has its own kernel or none";
 
 constexpr Pass kPasses[] = {
     {"prune", run_prune, always, {}, true},

@@ -28,7 +28,7 @@ std::vector<ir::NodeId> BehindRare::together(const ir::Graph& g, ir::NodeId id) 
   for (ir::NodeId other = id; other < g.size(); ++other) {
     if (g[other].op != Op::Rare || g.operand(other, 0) != g.operand(id, 0)) continue;
     if (rare[other] != rare[id] || g.operand(other, 1) > id || g.operand(other, 2) > id)
-      throw InternalError("emit: a `rare` stands before the operands of another with its condition");
+      throw InternalError("emit: an unlikely branch precedes the operands of another branch with the same condition");
     out.push_back(other);
   }
   return out;

@@ -41,7 +41,7 @@ DType promote(std::string_view name, DType a, DType b) {
     case 4: return DType::I64;
     default: break;
   }
-  throw DTypeError(fmt::format("{}: u64 and {} have no common type; cast one of them", name, name_of(s)));
+  throw DTypeError(fmt::format("{}: u64 and {} have no common type. Cast one of them", name, name_of(s)));
 }
 
 // ------------------------------------------------------------------------------------------------ values
@@ -171,7 +171,7 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape, con
   for (std::int64_t e : shape) {
     if (e < 0) throw ShapeError(fmt::format("{}: the shape {} has a negative extent", name, shape_text(shape)));
     if (e && __builtin_mul_overflow(n, e, &n))
-      throw ShapeError(fmt::format("{}: the shape {} has more bytes than 64 bits count", name, shape_text(shape)));
+      throw ShapeError(fmt::format("{}: the shape {} needs more bytes than 64 bits can count", name, shape_text(shape)));
   }
 }
 
@@ -190,7 +190,7 @@ Value Recorder::elementwise(Op op, std::initializer_list<Value> operands) {
 // Throws if the operator is undefined for operands of this common type.
 void Recorder::check_types(const ir::OpInfo& info, std::string_view name, DType type, std::span<const Value> in) const {
   if (info.types == ir::TypeRule::Choose && dtype(in[0]) != DType::Bool)
-    throw DTypeError(fmt::format("{}: the condition must be bool, not {}; write c != 0", name, describe(in[0])));
+    throw DTypeError(fmt::format("{}: the condition must be bool, not {}. Write c != 0", name, describe(in[0])));
   const auto operands = [&] {
     std::string text;
     for (std::size_t i = 0; i < in.size(); ++i)
@@ -199,11 +199,12 @@ void Recorder::check_types(const ir::OpInfo& info, std::string_view name, DType 
   };
   const bool arithmetic = info.types == ir::TypeRule::Number || (info.traits & ir::kArithmetic);
   if (arithmetic && type == DType::Bool)
-    throw DTypeError(in.size() == 1 ? fmt::format("{}: does not take bool ({}); cast it to a number", name, operands())
-                                    : fmt::format("{}: arithmetic on two bools ({}); use & or |, or cast one", name, operands()));
+    throw DTypeError(in.size() == 1
+                         ? fmt::format("{}: the operator does not accept bool ({}). Cast it to a number", name, operands())
+                         : fmt::format("{}: arithmetic on two bools ({}) is not defined. Use & or |, or cast one", name, operands()));
   const bool bits = info.types == ir::TypeRule::Bits;
   if ((bits || info.types == ir::TypeRule::Integer) && (is_float(type) || (!bits && type == DType::Bool)))
-    throw DTypeError(fmt::format("{}: takes integers{}, not {} ({}); cast {} first", name, bits ? " and bool" : "", name_of(type),
+    throw DTypeError(fmt::format("{}: takes integers{}, not {} ({}). Cast {} first", name, bits ? " and bool" : "", name_of(type),
                                  operands(), in.size() == 1 ? "it" : "them"));
 }
 
@@ -277,7 +278,8 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
         if (meant != left.end()) {
           Shape stood(static_cast<std::size_t>(left.end() - meant), 1);
           stood[0] = s[0];
-          advice += fmt::format("; to run along axis {} of the left write reshape(…, {})", meant - left.begin(), shape_text(stood));
+          advice +=
+              fmt::format("; to run along axis {} of the left operand, write reshape(…, {})", meant - left.begin(), shape_text(stood));
         }
         throw ShapeError(
             fmt::format("{}: shapes {} and {} do not broadcast: {} is {} on the left and {} on the right.\n  left:  {}\n  right: {}\n"
@@ -300,7 +302,8 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
     types[i] = want;
   }
   DType out{};
-  if (!ir::result_dtype(op, std::span(types, in.size()), out)) throw DTypeError(fmt::format("{}: does not take {}", name, name_of(type)));
+  if (!ir::result_dtype(op, std::span(types, in.size()), out))
+    throw DTypeError(fmt::format("{}: the operator does not accept {}", name, name_of(type)));
   return make(graph.add(ir::Node{op, out, shape, graph.intern(ir::List(ids, in.size())), 0, 0}));
 }
 
@@ -323,7 +326,8 @@ Value Recorder::pow(Value a, Value b) {
   const DType ta = dtype(a), tb = dtype(b);
   if (is_float(ta) || is_float(tb)) return elementwise(Op::Pow, {a, b});
   if (ta == DType::Bool && tb == DType::Bool)
-    throw DTypeError(fmt::format("pow: arithmetic on two bools ({} and {}); use & or |, or cast one", describe(a), describe(b)));
+    throw DTypeError(
+        fmt::format("pow: arithmetic on two bools ({} and {}) is not defined. Use & or |, or cast one", describe(a), describe(b)));
   const Value v[2] = {a, b};
   return elementwise(Op::IntegerPow, "pow", v);
 }
@@ -347,7 +351,7 @@ Value Recorder::cast(Value a, DType to) {
 Value Recorder::bitcast(Value a, DType to) {
   const Value v = node_of(a);
   if (size_of(dtype(v)) != size_of(to))
-    throw DTypeError(fmt::format("bitcast: {} has {} bytes and {} has {}; the sizes must be equal", name_of(dtype(v)), size_of(dtype(v)),
+    throw DTypeError(fmt::format("bitcast: {} has {} bytes, but {} has {}; the sizes must be equal", name_of(dtype(v)), size_of(dtype(v)),
                                  name_of(to), size_of(to)));
   if (dtype(v) == to && !is_half(to)) return v;
   return make(graph.add(Op::Bitcast, to, graph[v.node].shape, {v.node}));
@@ -395,7 +399,7 @@ Value Recorder::reshape(Value x, Shape shape) {
     } else if (shape[i] < 0) {
       throw ShapeError(fmt::format("reshape: the shape {} has a negative extent", shape_text(shape)));
     } else if (__builtin_mul_overflow(known, shape[i], &known)) {
-      throw ShapeError(fmt::format("reshape: the shape {} has more elements than 64 bits count", shape_text(shape)));
+      throw ShapeError(fmt::format("reshape: the shape {} has more elements than 64 bits can count", shape_text(shape)));
     }
   }
   if (unknown >= 0) {
@@ -403,7 +407,7 @@ Value Recorder::reshape(Value x, Shape shape) {
       throw ShapeError(fmt::format("reshape: {} has {} elements, which {} does not divide", describe(x), n, shape_text(shape)));
     shape[static_cast<std::size_t>(unknown)] = n / known;
   } else if (known != n) {
-    throw ShapeError(fmt::format("reshape: {} has {} elements, {} has {}", describe(x), n, shape_text(shape), known));
+    throw ShapeError(fmt::format("reshape: {} has {} elements, but {} has {}", describe(x), n, shape_text(shape), known));
   }
   check_shape("reshape", shape, limits);
   const ListId s = graph.intern(shape);
@@ -417,7 +421,8 @@ Value Recorder::transpose(Value x, std::vector<std::int64_t> axes) {
   const auto rank = static_cast<std::int64_t>(from.size());
   if (axes.empty())
     for (std::int64_t i = rank; i-- > 0;) axes.push_back(i);
-  if (static_cast<std::int64_t>(axes.size()) != rank) throw ShapeError(fmt::format("transpose: {} axes for {}", axes.size(), describe(x)));
+  if (static_cast<std::int64_t>(axes.size()) != rank)
+    throw ShapeError(fmt::format("transpose: {} axes given for {}; one for each axis is required", axes.size(), describe(x)));
   axes = axes_of("transpose", rank, axes);
   Shape shape;
   bool identity = true;
@@ -479,7 +484,7 @@ Recorder::Region Recorder::region(std::string_view name, const Value& x, std::sp
     ellipses += i.kind == Index::Kind::Ellipsis;
   }
   if (ellipses > 1) throw ShapeError(fmt::format("{}: more than one `...`", name));
-  if (consuming > from.size()) throw ShapeError(fmt::format("{}: {} indices for {}", name, consuming, describe(x)));
+  if (consuming > from.size()) throw ShapeError(fmt::format("{}: {} indices are too many for {}", name, consuming, describe(x)));
 
   std::vector<std::int64_t> attributes(2 * from.size());  // start[rank], step[rank]
   Shape sliced, result;
@@ -508,7 +513,7 @@ Recorder::Region Recorder::region(std::string_view name, const Value& x, std::sp
       }
       case Index::Kind::Slice: {  // Python's rule: bounds clamp
         const std::int64_t n = from[axis], step = i.step.value_or(1);
-        if (step == 0) throw ValueError(fmt::format("{}: a slice's step is 0", name));
+        if (step == 0) throw ValueError(fmt::format("{}: the step of a slice is 0; it must not be 0", name));
         const std::int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
         auto bound = [&](std::optional<std::int64_t> b, std::int64_t otherwise) {
           if (!b) return otherwise;
@@ -618,7 +623,7 @@ Value Recorder::reduce(Op op, std::string_view name, Value x, std::optional<std:
     if (!is_reduced || keepdims) kept.push_back(is_reduced ? 1 : e);
   }
   if (!adds && reduced_elements == 0 && elements != 0)
-    throw ShapeError(fmt::format("{}: over no elements: {} along axes {}", name, describe(x), shape_text(reduced)));
+    throw ShapeError(fmt::format("{}: cannot reduce over no elements: {} along axes {}", name, describe(x), shape_text(reduced)));
   NodeId node = convert(x.node, type);
   if (reduced_elements == 0 && elements != 0)
     node = graph.constant(type, graph.intern(shape), ir::bits_of(type, op == Op::ReduceProd ? 1.0 : 0.0));

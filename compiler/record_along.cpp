@@ -94,7 +94,8 @@ Value Recorder::take_along_axis(Value x, Value indices, std::int64_t axis) {
   x = node_of(x), indices = node_of(indices);
   const std::size_t rank = shape(x).size();
   if (rank == 0 || shape(indices).size() != rank)
-    throw ShapeError(fmt::format("take_along_axis: {} and the indices {} must be of one rank, 1 or more", describe(x), describe(indices)));
+    throw ShapeError(
+        fmt::format("take_along_axis: {} and the indices {} must have the same rank, 1 or more", describe(x), describe(indices)));
   const std::size_t at = axis_of("take_along_axis", x, axis);
   Shape from(shape(x).begin(), shape(x).end()), to(shape(indices).begin(), shape(indices).end());
   for (std::size_t i = 0; i < rank; ++i) {
@@ -139,8 +140,8 @@ Value Recorder::scatter(std::string_view name, ir::Indexing by, Value x, Value i
   for (std::size_t i = 0; fits && i < from.size(); ++i) fits = i == at || from[i] == at_shape[i];
   if (!fits)
     throw ShapeError(
-        fmt::format("{}: the indices {} and the updates {} must be of one shape, which differs from that of {} along axis {} alone", name,
-                    describe(indices), describe(updates), describe(x), at));
+        fmt::format("{}: the indices {} and the updates {} must have one shape, which may differ from the shape of {} only along axis {}",
+                    name, describe(indices), describe(updates), describe(x), at));
   return joined_at(name, x, place(name, by, indices, from[at], at), updates, at, how);
 }
 
@@ -149,7 +150,7 @@ Value Recorder::index_update(std::string_view name, ir::Indexing by, Value x, Va
   const std::size_t at = axis_of(name, x, axis);
   const Shape wanted = taken_shape(name, x, indices, at);
   if (!std::ranges::equal(shape(updates), wanted))
-    throw ShapeError(fmt::format("{}: the updates {} must be of shape {}: {} with the indices {} in place of axis {}", name,
+    throw ShapeError(fmt::format("{}: the updates {} must have the shape {}: {} with the indices {} in place of axis {}", name,
                                  describe(updates), shape_text(wanted), describe(x), describe(indices), at));
   const Value places = spread_places(name, x, place(name, by, indices, shape(x)[at], at), at);
   const Shape line(shape(places).begin(), shape(places).end());
@@ -204,7 +205,7 @@ Value Recorder::cross_entropy(Value x, Value labels, std::int64_t axis) {
   const std::int64_t classes = samples[at];
   samples.erase(samples.begin() + along[0]);
   if (!std::ranges::equal(shape(labels), samples))
-    throw ShapeError(fmt::format("cross_entropy: the labels {} must be of shape {}, that of {} without its axis {}", describe(labels),
+    throw ShapeError(fmt::format("cross_entropy: the labels {} must have the shape {}, that of {} without its axis {}", describe(labels),
                                  shape_text(samples), describe(x), at));
   const Value places = expand_dims(place("cross_entropy", ir::Indexing::CrossEntropy, labels, classes, at), along[0]);
   const Value chosen = reshape(chosen_along(x, places, at), samples);

@@ -25,9 +25,8 @@ std::vector<Indexed> with_batches(const std::string_view name, Recorder& r, cons
   for (std::size_t k = 1; k <= std::max(a_count, b_count); ++k) {
     const std::int64_t x = extent(a_shape, a_count, k), y = extent(b_shape, b_count, k);
     if (x != y && x != 1 && y != 1)
-      throw ShapeError(
-          fmt::format("{}: the leading dimensions of {} and {} do not broadcast: {} beside {}; make them equal or one of them 1", name,
-                      r.describe(a), r.describe(b), x, y));
+      throw ShapeError(fmt::format("{}: the leading dimensions of {} and {} do not broadcast: {} and {}. Make them equal or one of them 1",
+                                   name, r.describe(a), r.describe(b), x, y));
   }
   const auto index_batches = [&](Indexed& mine, std::span<const std::int64_t> shape, std::size_t count, std::span<const std::int64_t> other,
                                  std::size_t other_count) {
@@ -58,7 +57,7 @@ std::vector<Value> Recorder::contractable(std::string_view name, std::span<const
   std::vector<Value> out = of_one_type(name, xs);
   for (std::size_t i = 0; i < out.size(); ++i)
     if (dtype(out[i]) == DType::Bool)
-      throw DTypeError(fmt::format("{}: arithmetic on bool ({}); cast it to a number", name, describe(xs[i])));
+      throw DTypeError(fmt::format("{}: arithmetic on bool ({}) is not defined. Cast it to a number", name, describe(xs[i])));
   return out;
 }
 
@@ -70,16 +69,15 @@ Value Recorder::contracted(std::string_view name, const Indexed& a, const Indexe
 Value Recorder::matmul(Value a, Value b) {
   const Value both[2] = {a, b};
   for (const Value& x : both)
-    if (shape(x).empty()) throw ShapeError(fmt::format("matmul: {} is a scalar; multiply with *", describe(x)));
+    if (shape(x).empty()) throw ShapeError(fmt::format("matmul: {} is a scalar. Multiply with *", describe(x)));
   const std::vector<Value> x = contractable("matmul", both);
   const auto a_shape = shape(x[0]), b_shape = shape(x[1]);
   const std::size_t a_own = std::min<std::size_t>(a_shape.size(), 2), b_own = std::min<std::size_t>(b_shape.size(), 2);
   const std::int64_t inner = a_shape.back(), rows = b_shape[b_shape.size() - b_own];
   if (inner != rows)
-    throw ShapeError(
-        fmt::format("matmul: {} and {} do not fit: the last dimension of the left is {}, the {} of the right is {}; they must "
-                    "be equal",
-                    describe(a), describe(b), inner, b_own == 2 ? "second to last" : "only one", rows));
+    throw ShapeError(fmt::format(
+        "matmul: {} and {} do not match: the last dimension of the left is {}, but the {} of the right is {}; they must be equal",
+        describe(a), describe(b), inner, b_own == 2 ? "second to last" : "only one", rows));
   enum : int { kI, kK, kJ };
   std::vector<Indexed> operands = with_batches("matmul", *this, x[0], x[1], a_own, b_own);
   std::vector<int> result = batches_of(operands);
@@ -106,8 +104,7 @@ Value Recorder::dot(Value a, Value b) {
   const std::int64_t inner = shape(x[0]).back(), rows = shape(x[1])[static_cast<std::size_t>(at)];
   if (inner != rows)
     throw ShapeError(
-        fmt::format("dot: {} and {} do not fit: the last dimension of the left is {}, the {} of the right is {}; they must be "
-                    "equal",
+        fmt::format("dot: {} and {} do not match: the last dimension of the left is {}, but the {} of the right is {}; they must be equal",
                     describe(a), describe(b), inner, b_rank > 1 ? "second to last" : "only one", rows));
   const int contracted_index = left.indices.back();
   right.indices[static_cast<std::size_t>(at)] = contracted_index;
@@ -122,7 +119,7 @@ Value Recorder::outer(Value a, Value b) {
   const std::vector<Value> x = contractable("outer", both);
   for (std::size_t i = 0; i < x.size(); ++i)
     if (shape(x[i]).size() != 1)
-      throw ShapeError(fmt::format("outer: {} has rank {}, and both operands must be vectors, of rank 1: write reshape(…, [-1])",
+      throw ShapeError(fmt::format("outer: {} has rank {}; both operands must be vectors of rank 1. Write reshape(…, [-1])",
                                    describe(both[i]), shape(x[i]).size()));
   const int result[2] = {0, 1};
   return contracted("outer", {x[0].node, {0}}, {x[1].node, {1}}, result);
@@ -147,12 +144,12 @@ std::vector<int> parse_indices(std::string_view equation, std::string_view text)
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
       out.push_back(c);
     } else if (text.substr(i, 3) == "...") {
-      if (ellipsis) throw ValueError(fmt::format("einsum: `...` stands twice in one place of \"{}\"", equation));
+      if (ellipsis) throw ValueError(fmt::format("einsum: `...` occurs twice in one term of \"{}\"", equation));
       ellipsis = true;
       out.push_back(Equation::kEllipsis);
       i += 2;
     } else {
-      throw ValueError(fmt::format("einsum: `{}` in \"{}\" is no index; an index is one letter, `...` stands for any number of axes",
+      throw ValueError(fmt::format("einsum: `{}` in \"{}\" is not an index; an index must be one letter, or `...` for any number of axes",
                                    static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x7f ? std::string(1, c) : "?",
                                    equation));
     }
@@ -176,10 +173,11 @@ Equation parse_equation(std::string_view text) {
     const int index = out.result[i];
     if (std::find(out.result.begin(), out.result.begin() + static_cast<std::ptrdiff_t>(i), index) !=
         out.result.begin() + static_cast<std::ptrdiff_t>(i))
-      throw ValueError(fmt::format("einsum: index {} stands twice in the result of \"{}\"", static_cast<char>(index), text));
+      throw ValueError(fmt::format("einsum: index {} occurs twice in the result of \"{}\"", static_cast<char>(index), text));
     const bool known = std::ranges::any_of(out.operands, [&](const auto& o) { return std::ranges::find(o, index) != o.end(); });
     if (!known && index != Equation::kEllipsis)
-      throw ValueError(fmt::format("einsum: index {} of the result of \"{}\" is in no operand", static_cast<char>(index), text));
+      throw ValueError(
+          fmt::format("einsum: index {} of the result of \"{}\" does not occur in any operand", static_cast<char>(index), text));
   }
   return out;
 }
@@ -189,7 +187,7 @@ Equation parse_equation(std::string_view text) {
 Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
   const Equation equation = parse_equation(text);
   if (equation.operands.size() != xs.size())
-    throw ValueError(fmt::format("einsum: \"{}\" names {} operand{}, {} given", text, equation.operands.size(),
+    throw ValueError(fmt::format("einsum: \"{}\" names {} operand{}, but {} given", text, equation.operands.size(),
                                  equation.operands.size() == 1 ? "" : "s", xs.size() == 1 ? "1 is" : fmt::format("{} are", xs.size())));
   const std::vector<Value> values = xs.size() == 1 ? of_one_type("einsum", xs) : contractable("einsum", xs);
 
@@ -203,7 +201,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
     const bool ellipsis = std::ranges::find(names, Equation::kEllipsis) != names.end();
     const std::size_t letters = names.size() - ellipsis;
     if (from.size() < letters || (from.size() > letters && !ellipsis))
-      throw ShapeError(fmt::format("einsum: operand {} of \"{}\" has {} indices{} and {} has {} dimensions", k + 1, text, letters,
+      throw ShapeError(fmt::format("einsum: operand {} of \"{}\" has {} indices{}, but {} has {} dimensions", k + 1, text, letters,
                                    ellipsis ? " or more" : "", describe(xs[k]), from.size()));
     const auto rest = static_cast<int>(from.size() - letters);
     broadcast_axes = std::max(broadcast_axes, rest);
@@ -220,13 +218,13 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
       if (diagonal) {  // a diagonal's axes must be equal, whatever the other operands have
         const std::int64_t first = from[static_cast<std::size_t>(std::ranges::find(indices[k], index) - indices[k].begin())];
         if (first != from[i])
-          throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} and {} in {}; the axes of a diagonal are equal", what, text, first,
+          throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} and {} in {}; the axes of a diagonal must be equal", what, text, first,
                                        from[i], describe(xs[k])));
         continue;
       }
       if (extent == 1) extent = from[i], owner = k;
       if (extent != from[i] && from[i] != 1)
-        throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} in {} and {} in {}; make them equal, or one of them 1", what, text, extent,
+        throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} in {} and {} in {}. Make them equal, or one of them 1", what, text, extent,
                                      describe(xs[owner]), from[i], describe(xs[k])));
     }
   }

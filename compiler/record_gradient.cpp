@@ -21,16 +21,16 @@ using ir::Node;
 
 namespace {
 
-constexpr std::string_view kBy = "what it is differentiated by";
+constexpr std::string_view kBy = "the argument to differentiate with respect to";
 
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ argument checks
 
 NodeId Recorder::differentiable(const Value& x, std::string_view name, std::string_view what) const {
-  if (x.is_literal) throw DTypeError(fmt::format("{}: {} is a literal, which has no derivative; pass an Array", name, what));
+  if (x.is_literal) throw DTypeError(fmt::format("{}: {} is a literal, which has no derivative. Pass an Array", name, what));
   if (!is_float(dtype(x)))
-    throw DTypeError(fmt::format("{}: {} is {}; integers and bool carry no derivative: cast it to a float type first{}", name, what,
+    throw DTypeError(fmt::format("{}: {} is {}; integers and bool have no derivative. Cast it to a float type first{}", name, what,
                                  describe(x), what == kBy ? ", or let the function capture it" : ""));
   return x.node;
 }
@@ -39,12 +39,13 @@ NodeId Recorder::differentiable(const Value& x, std::string_view name, std::stri
 NodeId Recorder::beside(const Value& v, const Value& of, std::string_view name, std::string_view what) {
   if (v.is_literal) {
     if (!shape(of).empty())
-      throw ShapeError(fmt::format("{}: the {} is a literal, the value is {}; they must be of one shape", name, what, describe(of)));
+      throw ShapeError(fmt::format("{}: the {} is a literal, but the value is {}; the shapes must be equal", name, what, describe(of)));
     return slot_for(v.literal, dtype(of), graph[of.node].shape, name);
   }
   if (graph[v.node].shape != graph[of.node].shape)
-    throw ShapeError(fmt::format("{}: the {} {} is not shaped like the value {}", name, what, describe(v), describe(of)));
-  if (!is_float(dtype(v))) throw DTypeError(fmt::format("{}: the {} {} is not of a float type", name, what, describe(v)));
+    throw ShapeError(fmt::format("{}: the {} {} and the value {} have different shapes; the shapes must be equal", name, what, describe(v),
+                                 describe(of)));
+  if (!is_float(dtype(v))) throw DTypeError(fmt::format("{}: the {} {} must have a float type", name, what, describe(v)));
   return convert(v.node, dtype(of));
 }
 
@@ -78,7 +79,7 @@ std::vector<Value> Recorder::vjp(std::span<const Value> ys, std::span<const Valu
   for (const NodeId id : derivatives(asked.of, asked.given, asked.by)) {
     if (graph[id].op == Op::Constant && graph[id].bits == 0) {
       const Value x = xs[out.size()];
-      std::string note = fmt::format("{}: {} does not depend on {}, or only through what has no derivative: the gradient by it is zero",
+      std::string note = fmt::format("{}: {} does not depend on {}, or only through operators without a derivative; the gradient is zero",
                                      name, ys.size() == 1 ? describe(ys[0]) : "no value", describe(x));
       if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
     }
@@ -94,7 +95,7 @@ std::vector<Value> Recorder::vjp(Value y, std::span<const Value> xs, Value dy) {
 std::vector<Value> Recorder::grad(Value loss, std::span<const Value> xs, std::string_view name) {
   differentiable(loss, name, "the loss");
   if (!shape(loss).empty())
-    throw ShapeError(fmt::format("{}: the loss must be a scalar, not {}; use vjp with a cotangent, or sum it", name, describe(loss)));
+    throw ShapeError(fmt::format("{}: the loss must be a scalar, not {}. Use vjp with a cotangent, or sum it", name, describe(loss)));
   const Value one{false, graph.constant(dtype(loss), graph[loss.node].shape, ir::bits_of(dtype(loss), 1.0)), {}};
   return vjp(std::span<const Value>(&loss, 1), xs, std::span<const Value>(&one, 1), name);
 }
@@ -178,10 +179,10 @@ std::vector<Value> Recorder::map_elements(std::span<const Value> xs, std::span<c
     elements.push_back(x);
     if (x.is_literal || !axis) continue;
     if (shape(x).empty())
-      throw ShapeError(fmt::format("vmap: {} has no axis to map over; give it no axis to use the same value for all", describe(x)));
+      throw ShapeError(fmt::format("vmap: {} has no axis to map over. Give it no axis to use the same value for all", describe(x)));
     const std::size_t at = axis_of("vmap", x, *axis);
     if (first && shape(x)[at] != n)
-      throw ShapeError(fmt::format("vmap: axis {} of {} has {} elements, the mapped axis of {} has {}; they must be the same", at,
+      throw ShapeError(fmt::format("vmap: axis {} of {} has {} elements, but the mapped axis of {} has {}; the lengths must be equal", at,
                                    describe(x), shape(x)[at], describe(*first), n));
     if (!first) first = &x, n = shape(x)[at];
     std::vector<std::int64_t> order = {static_cast<std::int64_t>(at)};
@@ -193,7 +194,7 @@ std::vector<Value> Recorder::map_elements(std::span<const Value> xs, std::span<c
     all.back() = at == 0 ? x : transpose(x, order);
     elements.back() = make(graph.add(Op::Identity, type, of, {graph.add_slot(type, 0, of)}));
   }
-  if (!first) throw ShapeError("vmap: no argument is mapped; give at least one an axis");
+  if (!first) throw ShapeError("vmap: no argument is mapped. Give at least one argument an axis");
   return elements;
 }
 
@@ -251,8 +252,8 @@ std::vector<Value> Recorder::with_derivative(std::span<const Value> arguments, s
       if (g.is_literal) g = full(Shape(shape(x).begin(), shape(x).end()), g, dtype(x), "custom_vjp");
       if (graph[g.node].shape != graph[x.node].shape || !is_float(dtype(g)))
         throw ShapeError(
-            fmt::format("custom_vjp: the backward function returned {} as gradient {}, whose argument is {}; they must be of one "
-                        "shape and of a float type",
+            fmt::format("custom_vjp: the backward function returned {} as gradient {}, whose argument is {}; the shapes must be equal, and "
+                        "the gradient must have a float type",
                         describe(g), i, describe(x)));
       result.push_back(convert(g.node, dtype(x)));
     }

@@ -22,7 +22,7 @@ std::int64_t axis_at(std::string_view name, std::int64_t axis, std::int64_t rank
 
 // Returns the values in one type, promoted like the operands of an elementwise operator.
 std::vector<Value> Recorder::of_one_type(std::string_view name, std::span<const Value> xs) {
-  if (xs.empty()) throw ValueError(fmt::format("{}: the list is empty; it takes one array or more", name));
+  if (xs.empty()) throw ValueError(fmt::format("{}: the list is empty; at least one array is required", name));
   bool have = false;
   DType type = DType::Bool;
   for (const Value& x : xs)
@@ -54,7 +54,7 @@ Value Recorder::concat(std::span<const Value> xs, std::int64_t axis, std::string
   const std::vector<Value> parts = of_one_type(name, xs);
   Shape to(shape(parts[0]).begin(), shape(parts[0]).end());
   const std::size_t rank = to.size();
-  if (rank == 0) throw ShapeError(fmt::format("{}: {} has no axis to join along; use stack", name, describe(xs[0])));
+  if (rank == 0) throw ShapeError(fmt::format("{}: {} has no axis to join along. Use stack", name, describe(xs[0])));
   const auto along = static_cast<std::size_t>(axis_at(name, axis, static_cast<std::int64_t>(rank)));
   std::vector<std::int64_t> ids, boxes;
   std::int64_t total = 0;
@@ -63,15 +63,16 @@ Value Recorder::concat(std::span<const Value> xs, std::int64_t axis, std::string
     bool fits = from.size() == rank;
     for (std::size_t i = 0; fits && i < rank; ++i) fits = i == along || from[i] == to[i];
     if (!fits)
-      throw ShapeError(fmt::format("{}: {} and {} differ in another axis than {}: only the lengths along the joined axis may differ", name,
-                                   describe(xs[0]), describe(xs[k]), along));
+      throw ShapeError(fmt::format(
+          "{}: {} and {} differ along an axis other than {}; only the lengths along the joined axis may differ. Slice or pad them.", name,
+          describe(xs[0]), describe(xs[k]), along));
     std::vector<std::int64_t> start(rank, 0);
     start[along] = total;
     boxes.insert(boxes.end(), start.begin(), start.end());
     boxes.insert(boxes.end(), rank, 1);
     ids.push_back(parts[k].node);
     if (__builtin_add_overflow(total, from[along], &total))
-      throw ShapeError(fmt::format("{}: the length along axis {} is more than 64 bits count", name, along));
+      throw ShapeError(fmt::format("{}: the length along axis {} does not fit in 64 bits", name, along));
   }
   to[along] = total;
   check_shape(name, to, limits);
@@ -85,7 +86,7 @@ Value Recorder::stack(std::span<const Value> xs, std::int64_t axis) {
   const std::int64_t at = axis_at("stack", axis, static_cast<std::int64_t>(first.size()) + 1);
   for (std::size_t k = 0; k < parts.size(); ++k)
     if (!std::ranges::equal(shape(parts[k]), shape(parts[0])))
-      throw ShapeError(fmt::format("stack: {} and {} must be of one shape", describe(xs[0]), describe(xs[k])));
+      throw ShapeError(fmt::format("stack: {} and {} must have the same shape", describe(xs[0]), describe(xs[k])));
   for (Value& x : parts) x = expand_dims(x, at);
   return concat(parts, at, "stack");
 }
@@ -101,10 +102,10 @@ Value Recorder::pad(Value x, const Shape& low, const Shape& high, std::optional<
   for (std::size_t i = 0; i < rank; ++i) {
     if (low[i] < 0 || high[i] < 0)
       throw ShapeError(
-          fmt::format("pad: the amounts {} and {} must not be negative; use a slice to cut", shape_text(low), shape_text(high)));
+          fmt::format("pad: the amounts {} and {} must not be negative. Use a slice to cut", shape_text(low), shape_text(high)));
     if (__builtin_add_overflow(from[i], low[i], &to[i]) || __builtin_add_overflow(to[i], high[i], &to[i]))
-      throw ShapeError(
-          fmt::format("pad: {} with the amounts {} and {} is longer than 64 bits count", describe(x), shape_text(low), shape_text(high)));
+      throw ShapeError(fmt::format("pad: {} with the amounts {} and {} has a length that does not fit in 64 bits", describe(x),
+                                   shape_text(low), shape_text(high)));
   }
   check_shape("pad", to, limits);
   if (rank == 0) return x;
@@ -126,7 +127,8 @@ Value Recorder::repeated(std::string_view name, Value x, const Shape& times, boo
     if (times[i] < 0) throw ShapeError(fmt::format("{}: the counts {} must not be negative", name, shape_text(times)));
     std::int64_t extent = 0;
     if (__builtin_mul_overflow(from[i], times[i], &extent))
-      throw ShapeError(fmt::format("{}: {} taken {} times is longer than 64 bits count", name, describe(x), shape_text(times)));
+      throw ShapeError(
+          fmt::format("{}: {} taken {} times has a length that does not fit in 64 bits", name, describe(x), shape_text(times)));
     to.push_back(extent);
     const bool more = times[i] != 1;
     if (more && !inside) unit.push_back(1), stretched.push_back(times[i]);
@@ -157,11 +159,12 @@ Value Recorder::roll(Value x, const Shape& shifts, std::optional<std::vector<std
   x = node_of(x);
   if (!axes) {
     if (shifts.size() != 1)
-      throw ValueError(fmt::format("roll: {} shifts without axes; one shift rolls the flattened array", shifts.size()));
+      throw ValueError(fmt::format("roll: {} shifts given without axes. Pass a single shift to roll the flattened array.", shifts.size()));
     const Shape from(shape(x).begin(), shape(x).end());
     return reshape(roll(reshape(x, {graph.elements(x.node)}), shifts, std::vector<std::int64_t>{0}), from);
   }
-  if (axes->size() != shifts.size()) throw ValueError(fmt::format("roll: {} shifts for {} axes", shifts.size(), axes->size()));
+  if (axes->size() != shifts.size())
+    throw ValueError(fmt::format("roll: {} shifts given for {} axes; the numbers must be equal", shifts.size(), axes->size()));
   const auto rank = static_cast<std::int64_t>(shape(x).size());
   for (std::size_t k = 0; k < shifts.size(); ++k) {
     const auto at = static_cast<std::size_t>(axis_at("roll", (*axes)[k], rank));

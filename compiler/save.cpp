@@ -202,13 +202,13 @@ class Choice {
 
   std::string reason(NodeId id) const {
     const Node node = graph_[id];
-    if (node.op == Op::Input) return "an argument: referenced";
-    if (is_result_[id] && is_rounded(id)) return "a result: referenced";
+    if (node.op == Op::Input) return "an argument, held by reference";
+    if (is_result_[id] && is_rounded(id)) return "a result, held by reference";
     const NodeId x = graph_.operands(id).empty() ? id : graph_.operand(id, 0);
     const OpKind kind = info(node.op).kind;
     if (kind == OpKind::Reduction || kind == OpKind::Scan)
-      return fmt::format("computing it again takes another pass over {}", type_text(graph_[x].dtype, graph_.shape(x)));
-    return "storing and loading it takes less than computing it again";
+      return fmt::format("recomputing it takes another pass over {}", type_text(graph_[x].dtype, graph_.shape(x)));
+    return "storing and loading it costs less than recomputing it";
   }
 
   /// Returns the bytes saved without fusion. A view is free there too; its base is saved.

@@ -857,7 +857,7 @@ class Parser {
     if (current_.token != Token::Name || program_.names[current_.name] != "shape") {
       const std::string_view text = text_at(current_.offset, current_.length);
       const std::string_view hint = text == "T"       ? ": write `transpose(x)`"
-                                    : text == "dtype" ? ". Write the type as in `cast(x, f32)`"
+                                    : text == "dtype" ? ": write the type, as in `cast(x, f32)`"
                                     : text == "size"  ? ": write `size(x)`"
                                                       : "";
       fail(current_.offset, fmt::format("only `shape` can follow `.`, as in `x.shape[0]`; found {}{}", describe(current_), hint));

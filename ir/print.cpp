@@ -229,13 +229,13 @@ class Parser {
     const std::uint64_t mask = ~std::uint64_t{0} >> (64 - width);
     if (is_unsigned_integer(dtype)) {
       const auto value = converted<std::uint64_t>(number.text, dtype);
-      if ((value & mask) != value) fail("`" + std::string(number.text) + "` does not fit in " + std::string(name_of(dtype)));
+      if ((value & mask) != value) fail("`" + std::string(number.text) + "` does not fit " + std::string(name_of(dtype)));
       return value;
     }
     const auto value = converted<std::int64_t>(number.text, dtype);
     if (const std::int64_t back = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) << (64 - width)) >> (64 - width);
         back != value)
-      fail("`" + std::string(number.text) + "` does not fit in " + std::string(name_of(dtype)));
+      fail("`" + std::string(number.text) + "` does not fit " + std::string(name_of(dtype)));
     return static_cast<std::uint64_t>(value) & mask;
   }
 

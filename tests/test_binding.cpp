@@ -124,7 +124,7 @@ TEST_CASE("DLPack 1.0 marks read-only tensors", "[binding]") {
   DLManagedTensorVersioned* const other = writable.to_dlpack_versioned();
   CHECK(other->flags == 0);
   other->version.major = 2;
-  CHECK_THROWS_WITH(Array::from_dlpack_versioned(other), Contains("DLPack 2.0"));
+  CHECK_THROWS_WITH(Array::from_dlpack_versioned(other), Contains("DLPack version 2.0"));
   other->version.major = 1;  // the test still owns the tensor
   CHECK_FALSE(Array::from_dlpack_versioned(other).is_read_only());
   CHECK_THROWS_WITH(Array::from_dlpack_versioned(nullptr), Contains("the tensor pointer is null"));

@@ -152,7 +152,7 @@ class DiskCache(unittest.TestCase):
         def put():
             os.chown(entry, 65534, 65534)
         put()
-        refused("belongs to user 65534, not to 0")
+        refused("belongs to user 65534, not to user 0")
 
     def test_the_folders_above_are_checked(self):
         outer = os.path.join(self.folder, "outer")

@@ -629,16 +629,16 @@ TEST_CASE("differentiate: errors are one line", "[differentiate]") {
   const NodeId k = graph.add_input("k", DType::I64, Shape{3}), x = graph.add_input("x", DType::F32, Shape{3});
   const std::vector<std::string> names{"x", "k"};
   CHECK_THROWS_AS(differentiate(graph, std::vector{x}, std::vector{x}, std::vector{k}), DTypeError);
-  CHECK_THROWS_WITH(
-      differentiate(graph, std::vector{x}, std::vector{x}, std::vector{x, k}, names),
-      "grad: k is i64[3]; integers and bool carry no derivative: cast it to a float type first and differentiate with respect to that");
+  CHECK_THROWS_WITH(differentiate(graph, std::vector{x}, std::vector{x}, std::vector{x, k}, names),
+                    "grad: k is i64[3]; integers and bool have no derivative. Cast it to a float type first and differentiate with respect "
+                    "to the result");
   CHECK_THROWS_WITH(differentiate(graph, std::vector{x}, std::vector{x}, std::vector{x, k}), Catch::Contains("value 2 is i64[3]"));
   CHECK_THROWS_WITH(differentiate(graph, std::vector{k}, std::vector{k}, std::vector{x}),
-                    "grad: the value to differentiate is i64[3]; integers and bool carry no derivative");
+                    "grad: the value to differentiate is i64[3]; integers and bool have no derivative");
   const NodeId g = graph.add_input("g", DType::F32, Shape{1, 3}), wide = graph.add_input("wide", DType::F64, Shape{3});
   CHECK_THROWS_AS(differentiate(graph, std::vector{x}, std::vector{g}, std::vector{x}), ShapeError);
   CHECK_THROWS_WITH(differentiate(graph, std::vector{x}, std::vector{wide}, std::vector{x}),
-                    "vjp: the cotangent is f64[3], the value is f32[3]; they must be of one type and shape");
+                    "vjp: the cotangent is f64[3], but the value is f32[3]; the types and shapes must be equal");
 }
 
 TEST_CASE("differentiate: time and nodes are linear", "[differentiate]") {

@@ -349,7 +349,7 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"2x", "f:1:2: ", "`x` cannot follow the number `2`; write `2*x` for a product"},
       {"0x1F", "f:1:2: ", "numbers are decimal"},
       {"1_000", "f:1:2: ", "numbers are decimal"},
-      {"1e", "f:1:2: ", "`e` cannot follow the number `1`: numbers are decimal"},
+      {"1e", "f:1:2: ", "`e` cannot follow the number `1`; numbers are decimal"},
       {"1..2", "f:1:3: ", "`.2` cannot follow the number `1.`"},
       {"1.2.3", "f:1:4: ", "`.3` cannot follow the number `1.2`"},
       {"007", "f:1:1: ", "the integer `007` has leading zeros: write `7`"},
@@ -395,7 +395,7 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"-not b", "f:1:2: ", "`not` has a lower precedence than `-`"},
       {"x : y", "f:1:3: ", "`:` is allowed only in `x[1:5]`, in `c ? a : b` and between a parameter and its type"},
       {"x.T", "f:1:3: ", "only `shape` can follow `.`, as in `x.shape[0]`; found `T`: write `transpose(x)`"},
-      {"x.dtype", "f:1:3: ", "types are written out"},
+      {"x.dtype", "f:1:3: ", "write the type, as in"},
       {"x.", "f:1:3: ", "found the end of the program"},
       // brackets
       {"(x", "f:1:1: ", "`(` is never closed"},

@@ -126,7 +126,7 @@ TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
       {"x - sum(x)", {{"x", {7, 9}}}, "[7r 9r] out output\n"},
       {"transpose(x/sum(x)) + y",
        {{"x", {7, 9}}, {"y", {9, 7}}},
-       "[7r 9r] div a full reduction whose result is needed in another order\n"
+       "[7r 9r] div a full reduction whose result is read in a different order\n"
        "[9 7] out output\n"},
       {"x1 = x0/sum(x0, axis=1, keepdims=true); x2 = x1/sum(x1, axis=1, keepdims=true); x3 = x2/sum(x2, axis=1, keepdims=true); x4 = "
        "x3/sum(x3, axis=1, keepdims=true); x5 = x4/sum(x4, axis=1, keepdims=true); x6 = x5/sum(x5, axis=1, keepdims=true); x7 = x6/sum(x6, "
@@ -169,7 +169,7 @@ TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
        "[7 9r] a output, b output, q output\n"},
       {"m = sum(x, axis=1); m[1:] - m[:-1]",
        {{"x", {7, 9}}},
-       "[7 9r] reduce_sum a reduction's result read by loops that do not share its rows\n"
+       "[7 9r] reduce_sum a reduction result read by loops that do not share its rows\n"
        "[6] out output\n"},
       {"p = sum(x*w, axis=1); loss = sum((p - y)**2); dw = grad(loss, [w])", {{"x", {7, 9}}, {"w", {9}}, {"y", {7}}}, "[7 9r] dw output\n"},
       {"y = x*s + t; dx, ds, dt = vjp(y, [x, s, t], d)",

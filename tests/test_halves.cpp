@@ -358,7 +358,7 @@ TEST_CASE("halves: types promote as the language defines", "[halves]") {
   CHECK_THROWS_WITH(run_formula("h << 1", {h}, {}), Catch::Contains("shift_left: takes integers") && Catch::Contains("f16"));
   CHECK_THROWS_WITH(run_formula("h & h", {h}, {}), Catch::Contains("bitwise_and: takes integers and bool, not"));
   CHECK_THROWS_WITH(run_formula("bitcast(h, f32)", {h}, {}),
-                    Catch::Contains("bitcast: f16 has 2 bytes and f32 has 4; the sizes must be equal"));
+                    Catch::Contains("bitcast: f16 has 2 bytes, but f32 has 4; the sizes must be equal"));
 }
 
 TEST_CASE("halves: C++ element types", "[halves]") {

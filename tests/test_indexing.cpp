@@ -257,14 +257,14 @@ TEST_CASE("indexing: bad shapes and types", "[indexing]") {
   says("take(x, true, 0)", "must be integers");
   says("take(x, i, 2)", "take: axis 2 is out of range for rank 2");
   says("take(k, i, 0)", "take: k f32[] has no axis to take from");
-  says("take_along_axis(x, i, 0)", "take_along_axis: x f32[5, 7] and the indices i i64[3] must be of one rank");
+  says("take_along_axis(x, i, 0)", "take_along_axis: x f32[5, 7] and the indices i i64[3] must have the same rank");
   says("take_along_axis(x, i[:, none], 1)", "do not broadcast: axis 0 has 5 and 3 elements");
-  says("scatter_add(x, i, f, 0)", "scatter_add: the indices i i64[3] and the updates f f32[3] must be of one shape");
+  says("scatter_add(x, i, f, 0)", "scatter_add: the indices i i64[3] and the updates f f32[3] must have one shape");
   says("scatter_add(x, cast(x, i32), x[1:], 0)", "scatter_add: the indices");
-  says("index_add(x, i, f, 0)", "index_add: the updates f f32[3] must be of shape [3, 7]");
+  says("index_add(x, i, f, 0)", "index_add: the updates f f32[3] must have the shape [3, 7]");
   says("index_add(x > 0, i, x[:3] > 0, 0)", "index_add: bool cannot be added");
   says("cross_entropy(x, x[:, 0])", "cross_entropy: the labels f32[5] must be integers");
-  says("cross_entropy(x, i)", "cross_entropy: the labels i i64[3] must be of shape [5]");
+  says("cross_entropy(x, i)", "cross_entropy: the labels i i64[3] must have the shape [5]");
   says("cross_entropy(x, i, 7)", "cross_entropy: axis 7 is out of range");
 }
 

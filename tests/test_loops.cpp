@@ -456,8 +456,8 @@ for i0 parallel
   schedule.masked = true;
   CHECK_THAT(loops::print(loops::elementwise(planned.nest, schedule), planned.numbers), !Catch::Contains("peeled"));
   const loops::Id vector = loop_over(p, 1, 1);
-  CHECK_THAT(loops::peel(p, loop_over(p, 0)).why_not(), Catch::Contains("is no vector, and no serial loop"));
-  CHECK_THAT(loops::stream(p, vector).why_not(), Catch::Contains("is no store"));
+  CHECK_THAT(loops::peel(p, loop_over(p, 0)).why_not(), Catch::Contains("is neither a vector loop nor a serial loop"));
+  CHECK_THAT(loops::stream(p, vector).why_not(), Catch::Contains("is not a store"));
 }
 
 TEST_CASE("loops: values that do not fit into registers are recomputed inside the loop that reads them", "[loops]") {
@@ -482,8 +482,8 @@ for i0
     store %8[71*i0 + i1] = v8
 )");
   CHECK(difference_when(graph, [&](const Program& q) { return done(loops::remake(q, loop_over(q, 1), before)); }) == "");
-  CHECK_THAT(loops::remake(p, inner, {inner + 1}).why_not(), Catch::Contains("computes nothing before the loop"));
-  CHECK_THAT(loops::remake(p, 1, before).why_not(), Catch::Contains("is no loop"));
+  CHECK_THAT(loops::remake(p, inner, {inner + 1}).why_not(), Catch::Contains("does not compute a value before the loop"));
+  CHECK_THAT(loops::remake(p, 1, before).why_not(), Catch::Contains("is not a loop"));
 }
 
 TEST_CASE("loops: a transposed operand is transposed in squares, a task's part beforehand", "[loops]") {
@@ -567,7 +567,7 @@ for i0/tile parallel
       if (second == first) CHECK(difference_when(graph, [&](const Program& q) { return loops::elementwise(q.nest, schedule); }) == "");
     }
   const Program p = loops::elementwise(planned.nest, scheduled.schedule);
-  CHECK_THAT(loops::in_order(p, loop_over(p, 0)).why_not(), Catch::Contains("neither a value nor stored"));
+  CHECK_THAT(loops::in_order(p, loop_over(p, 0)).why_not(), Catch::Contains("neither a value nor a store"));
 }
 
 TEST_CASE("loops: gathered rows are prefetched", "[loops]") {
@@ -624,9 +624,9 @@ TEST_CASE("loops: several loads are prefetched together, or none", "[loops]") {
       ++count;
     }
   CHECK(count == 3);
-  CHECK_THAT(loops::prefetch(p, {loads[1], loads[0]}, loop_over(p, 0), 256).why_not(), Catch::Contains("not in the order"));
-  CHECK_THAT(loops::prefetch(p, std::vector{loop_over(p, 0)}, loop_over(p, 0), 256).why_not(), Catch::Contains("is no load"));
-  CHECK_THAT(loops::prefetch(p, loads, loads[0], 256).why_not(), Catch::Contains("is no loop"));
+  CHECK_THAT(loops::prefetch(p, {loads[1], loads[0]}, loop_over(p, 0), 256).why_not(), Catch::Contains("must be in the order"));
+  CHECK_THAT(loops::prefetch(p, std::vector{loop_over(p, 0)}, loop_over(p, 0), 256).why_not(), Catch::Contains("is not a load"));
+  CHECK_THAT(loops::prefetch(p, loads, loads[0], 256).why_not(), Catch::Contains("is not a loop"));
 }
 
 TEST_CASE("loops: a matrix product in tiles of both loops has a sum for each element of a tile", "[loops]") {
@@ -661,11 +661,11 @@ TEST_CASE("loops: changes of an order or a result are rejected with a reason", "
   const Program p = loops::lower(plans_of(graph).at(0).nest);
   const loops::Id reduced = p.accumulators.at(0).reduced[0];
   const Program parts = done(loops::split(p, loop_over(p, reduced), 8));
-  CHECK_THAT(loops::interchange(parts, loop_over(parts, reduced)).why_not(), Catch::Contains("in another order"));
+  CHECK_THAT(loops::interchange(parts, loop_over(parts, reduced)).why_not(), Catch::Contains("in a different order"));
   CHECK_THAT(loops::bind(p, loop_over(p, reduced), loops::Bind::Parallel).why_not(), Catch::Contains("in a parallel loop"));
   CHECK_THAT(loops::bind(p, loop_over(p, reduced), loops::Bind::Vector).why_not(), Catch::Contains("has an order"));
   CHECK_THAT(loops::interchange(p, loop_over(p, reduced)).why_not(), Catch::Contains("another line"));
-  CHECK_THAT(loops::split(p, loop_over(p, reduced) + 1, 8).why_not(), Catch::Contains("is no loop"));
+  CHECK_THAT(loops::split(p, loop_over(p, reduced) + 1, 8).why_not(), Catch::Contains("is not a loop"));
   CHECK_THAT(loops::split(p, loop_over(p, reduced), 0).why_not(), Catch::Contains("0 iterations"));
   // a maximum has no order
   const ir::Graph extreme = optimised("max(x, axis=0)", {{"x", {300, 5, 7}}});
@@ -970,7 +970,7 @@ for i0 parallel
     if (l.code == Code::Result && l.at == 0) l.at = 1;
   CHECK(loops::verify(alone) != "");
   const Program several = loops::lower(plans_of(optimised("sum(x, axis=[0, 2])", {{"x", {5, 4, 7}}})).at(0).nest);
-  CHECK(loops::factor(several, loop_over(several, 2)).why_not() == "it is summed over several loops");
+  CHECK(loops::factor(several, loop_over(several, 2)).why_not() == "the sum runs over several loops");
 }
 
 TEST_CASE("loops: a tiled product with explicit order has a tree for each element of the tile", "[loops]") {
@@ -1004,9 +1004,9 @@ TEST_CASE("loops: values that two sweeps compute are cached in a row buffer", "[
   CHECK(text.find("load") != text.rfind("load"));
   CHECK(difference_when(graph, kept) == "");
   const Program p = loops::lower(planned.nest);
-  CHECK_THAT(loops::hold(p, 0).why_not(), Catch::Contains("nothing that could be kept"));
+  CHECK_THAT(loops::hold(p, 0).why_not(), Catch::Contains("not compute a value that can be stored"));
   for (loops::Id i = 0; i < p.lines.size(); ++i)
-    if (p.lines[i].op == ir::Op::Div) CHECK_THAT(loops::hold(p, i).why_not(), Catch::Contains("nothing computes it again"));
+    if (p.lines[i].op == ir::Op::Div) CHECK_THAT(loops::hold(p, i).why_not(), Catch::Contains("no later line recomputes it"));
 }
 
 TEST_CASE("loops: a panel of an operand is packed before the rows that read it", "[loops]") {
@@ -1027,7 +1027,7 @@ TEST_CASE("loops: a panel of an operand is packed before the rows that read it",
   const Program p = loops::lower(plans_of(graph).at(0).nest);
   for (loops::Id line = 0; line < p.lines.size(); ++line)
     if (p.lines[line].code == Code::Result)
-      CHECK_THAT(loops::stage(p, line, loop_over(p, i)).why_not(), Catch::Contains("nothing that could be kept"));
+      CHECK_THAT(loops::stage(p, line, loop_over(p, i)).why_not(), Catch::Contains("not compute a value that can be stored"));
 }
 
 TEST_CASE("loops: a contraction runs in tiles of its result with packed operands", "[loops]") {
@@ -1176,7 +1176,7 @@ TEST_CASE("loops: sums selected by a condition are skipped where it is false", "
     while (p.lines[sum].code != Code::Accumulate) ++sum;
     loops::Id loop = sum;
     while (p.lines[loop].code != Code::Loop || p.lines[loop].at != 1) --loop;
-    CHECK_THAT(loops::leave_out(p, loop, condition).why_not(), Catch::Contains("leaves out sums that others need"));
+    CHECK_THAT(loops::leave_out(p, loop, condition).why_not(), Catch::Contains("skips sums that other statements need"));
   }
 }
 

@@ -163,22 +163,22 @@ TEST_CASE("pieces: gradients are slices of the cotangent, and sums of padded sli
 
 TEST_CASE("pieces: invalid joins, pads and repeats throw an error", "[pieces]") {
   const Inputs in = {{"x", {2, 3}}, {"y", {3, 2}}, {"s", {}}};
-  CHECK_THAT(error_of("concat([x, y], 0)", in), Contains("concat: x f32[2, 3] and y f32[3, 2] differ in another axis than 0"));
+  CHECK_THAT(error_of("concat([x, y], 0)", in), Contains("concat: x f32[2, 3] and y f32[3, 2] differ along an axis other than 0"));
   CHECK_THAT(error_of("concat([x, y], 2)", in), Contains("concat: axis 2 is out of range for rank 2"));
-  CHECK_THAT(error_of("concat([s, s], 0)", in), Contains("concat: s f32[] has no axis to join along; use stack"));
+  CHECK_THAT(error_of("concat([s, s], 0)", in), Contains("concat: s f32[] has no axis to join along. Use stack"));
   CHECK_THAT(error_of("concat([], 0)", in), Contains("concat: the list is empty"));
   CHECK_THAT(error_of("concat(x, 0)", in), Contains("concat: `xs` must be a list of values"));
   CHECK_THAT(error_of("concat([cast(x, u64), cast(x, i8)], 0)", in), Contains("concat: u64 and i8 have no common type"));
-  CHECK_THAT(error_of("stack([x, y], 0)", in), Contains("stack: x f32[2, 3] and y f32[3, 2] must be of one shape"));
+  CHECK_THAT(error_of("stack([x, y], 0)", in), Contains("stack: x f32[2, 3] and y f32[3, 2] must have the same shape"));
   CHECK_THAT(error_of("pad(x, [-1, 0], [0, 0])", in), Contains("pad: the amounts [-1, 0] and [0, 0] must not be negative"));
   CHECK_THAT(error_of("pad(x, [1], [1])", in), Contains("pad: [1] and [1] must hold one amount for each axis of x f32[2, 3]"));
-  CHECK_THAT(error_of("pad(x, [9223372036854775807, 0], [0, 0])", in), Contains("is longer than 64 bits count"));
+  CHECK_THAT(error_of("pad(x, [9223372036854775807, 0], [0, 0])", in), Contains("has a length that does not fit in 64 bits"));
   CHECK_THAT(error_of("pad(x, [4611686018427387904, 0], [0, 0])", in), Contains("pad: the shape"));
   CHECK_THAT(error_of("pad(x, [1, 1], [1, 1], y)", in), Contains("pad: the value must be a scalar, not y f32[3, 2]"));
   CHECK_THAT(error_of("tile(x, [-1, 1])", in), Contains("tile: the counts [-1, 1] must not be negative"));
   CHECK_THAT(error_of("repeat(x, 9223372036854775807, 0)", in), Contains("repeat: x f32[2, 3] taken"));
   CHECK_THAT(error_of("repeat(x, 2, 5)", in), Contains("repeat: axis 5 is out of range for rank 2"));
-  CHECK_THAT(error_of("roll(x, [1, 2], 0)", in), Contains("roll: 2 shifts for 1 axes"));
+  CHECK_THAT(error_of("roll(x, [1, 2], 0)", in), Contains("roll: 2 shifts given for 1 axes"));
   CHECK_THAT(error_of("roll(x, 1, 4)", in), Contains("roll: axis 4 is out of range for rank 2"));
   CHECK_THAT(error_of("uniform(1.5, [3])"), Contains("uniform: the key must be an integer, not 1.5"));
   CHECK_THAT(error_of("uniform(x, [3])", in),

@@ -344,7 +344,7 @@ TEST_CASE("program: errors name the arguments and leave the program usable", "[p
     CHECK_THAT(message<Error>([&] { program.call(arguments({&x, &w})); }), Catch::Contains("takes 3 arguments (x, w, b), not 2"));
     const Array nothing;
     CHECK_THAT(message<ValueError>([&] { program.call(arguments({&x, &nothing, &b})); }), Catch::Contains("argument w is an empty Array"));
-    CHECK_THAT(message<Error>([&] { into({}); }), Catch::Contains("1 result, and 0 targets were given"));
+    CHECK_THAT(message<Error>([&] { into({}); }), Catch::Contains("1 result, but 0 targets were given"));
     CHECK_THAT(message<ShapeError>([&] { into({&w}); }), Catch::Contains("target out is f32[5], but the result is f32[4, 5]"));
     Array halves = Array::empty({4, 5}, f64);
     CHECK_THAT(message<DTypeError>([&] { into({&halves}); }), Catch::Contains("target out is f64[4, 5], but the result is f32[4, 5]"));

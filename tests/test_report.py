@@ -144,7 +144,7 @@ class Pullback(Case):
     def test_what_is_kept(self):
         text = self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--why").stdout
         self.assertIn("the backward call", text)
-        self.assertIn("It is saved for the backward call: storing and loading it takes less than computing it again.", text)
+        self.assertIn("It is saved for the backward call: storing and loading it costs less than recomputing it.", text)
         self.assertIn("remedy: Options::memory_budget", text)
         record = json.loads(self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--json").stdout)
         self.assertEqual([o["name"] for o in record["outputs"]], ["out", "saved0", "saved1"])

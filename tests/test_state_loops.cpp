@@ -315,25 +315,25 @@ TEST_CASE("state loops: every mistake throws the expected error", "[loops]") {
     return op::fold([](Tensor s, std::pair<Tensor, Tensor> e) { return s + e.first + e.second; }, 0, std::pair{x, y});
   });
   says("which f32[] does not have", [&](Tensor x, Tensor) { return op::fold(plus, x, sum(x)); });
-  says("there are no xs and no number of steps",
+  says("neither xs nor a number of steps is given",
        [&](Tensor x, Tensor) { return op::fold([](Tensor s, std::vector<Tensor>) { return s; }, x, std::vector<Tensor>()); });
   says("there is no state", [&](Tensor x, Tensor) {
     op::fold([](std::vector<Tensor> s, Tensor) { return s; }, std::vector<Tensor>(), x);
     return x;
   });
-  says("scan: there is no step", [&](Tensor x, Tensor) { return op::scan(both, x, 0).first; });
-  says("iterate: the number of steps is -1; it cannot be negative", [&](Tensor x, Tensor) { return op::iterate(same, x, -1); });
-  says("fold: the state is x0 f32[4] before step 0 and f64[4] after it; a state keeps its type",
+  says("scan: the number of steps is 0", [&](Tensor x, Tensor) { return op::scan(both, x, 0).first; });
+  says("iterate: the number of steps is -1; it must not be negative", [&](Tensor x, Tensor) { return op::iterate(same, x, -1); });
+  says("fold: the state is x0 f32[4] before step 0 and f64[4] after it; a state must keep its type",
        [&](Tensor x, Tensor) { return op::fold([](Tensor s, Tensor) { return cast(s, op::f64); }, x, 3); });
-  says("fold: the state is i64[] before step 0 and x0 f32[4] after it; a state keeps its type",
+  says("fold: the state is i64[] before step 0 and x0 f32[4] after it; a state must keep its type",
        [&](Tensor x, Tensor) { return op::fold([&](Tensor, Tensor) { return x; }, op::full({}, 0, op::i64), 3); });
-  says("a state keeps its shape: begin with one of that shape",
+  says("a state must keep its shape. Begin with a state of that shape",
        [&](Tensor x, Tensor) { return op::fold([&](Tensor s, Tensor) { return s + x; }, 0, 3); });
-  says("iterate: 1 state before a step, 2 after it", [&](Tensor x, Tensor) {
+  says("iterate: 1 state before a step, but 2 after it", [&](Tensor x, Tensor) {
     op::iterate([](std::vector<Tensor> s) { return std::vector{s[0], s[0]}; }, std::vector{x}, 3);
     return x;
   });
-  says("scan: the first step has 1 results, step 1 has 2", [&](Tensor x, Tensor) {
+  says("scan: the first step has 1 results, but step 1 has 2", [&](Tensor x, Tensor) {
     std::size_t n = 0;
     op::scan([&](Tensor s, Tensor) { return std::pair{s, std::vector<Tensor>(++n, s)}; }, x, 3);
     return x;

@@ -469,7 +469,7 @@ TEST_CASE("verify plan: interleaved stores are adjacent along the loop of the ph
         REQUIRE(store != piece.nest.body.end());
         if (store->count == 0) {
           store->count = piece.nest.phases;
-          CHECK_THAT(plans.verify(g, plans.groups[g]), Catch::Matchers::Contains("do not lie side by side"));
+          CHECK_THAT(plans.verify(g, plans.groups[g]), Catch::Matchers::Contains("are not adjacent"));
           store->count = 0, ++apart;
           continue;
         }

@@ -140,11 +140,11 @@ TEST_CASE("vmap: errors are one line", "[vmap]") {
   const auto called = [&](std::vector<op::MapAxis> axes, const Array& a, const Array& b) {
     return error_of_call([&] { op::compile([&](Tensor a, Tensor b) { return op::vmap(f, axes)(a, b); })(a, b); });
   };
-  CHECK_THAT(called({}, x, y),
-             Contains("vmap: axis 0 of") && Contains("has 4 elements, the mapped axis of") && Contains("has 3; they must be the same"));
+  CHECK_THAT(called({}, x, y), Contains("vmap: axis 0 of") && Contains("has 4 elements, but the mapped axis of ") &&
+                                   Contains("has 3; the lengths must be equal"));
   CHECK_THAT(called({0, 0}, x, s), Contains("has no axis to map over"));
   CHECK_THAT(called({2, op::none}, x, y), Contains("vmap: axis 2 is out of range"));
-  CHECK_THAT(called({op::none}, x, y), Contains("vmap: no argument is mapped; give at least one an axis"));
+  CHECK_THAT(called({op::none}, x, y), Contains("vmap: no argument is mapped. Give at least one argument an axis"));
   CHECK_THAT(called({0, 0, 0}, x, y),
              Contains("vmap: 3 axes given for 2 arguments. Pass one axis for each argument, or one axis for all."));
 }

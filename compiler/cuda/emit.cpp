@@ -116,7 +116,7 @@ DeviceEmitter::DeviceEmitter(DeviceProgram& program, const std::string& name, co
   else if (schedule.form == Form::Tile) inner_ = vector_bit() | vector_bit() >> 1;
   else if (reduces()) inner_ = nest.reduced_mask();
   if (schedule.form == Form::RowsAndColumns && !schedule.one_block)
-    throw UnsupportedError("cuda: rows of more than 4,096 elements are not reduced in one pass with their columns; run on the cpu");
+    throw UnsupportedError("cuda: rows of more than 4,096 elements cannot be reduced in one pass with their columns. Run on the CPU");
 }
 
 DeviceKernel DeviceEmitter::run() {

@@ -507,28 +507,29 @@ std::string DeviceSchedule::key() const {
 }
 
 std::string print(const DeviceScheduled& scheduled) {
-  constexpr std::string_view forms[] = {"map",
-                                        "columns, a thread for each few",
-                                        "rows, half a warp for each",
-                                        "rows, a block for each",
-                                        "scans, half a warp for each row",
-                                        "tiles through shared memory",
-                                        "rows and columns in one pass, eight rows for a block"};
+  constexpr std::string_view forms[] = {"elementwise",
+                                        "outer-axis reduction, a few columns per thread",
+                                        "inner-axis reduction, half a warp per row",
+                                        "inner-axis reduction, a block per row",
+                                        "scan, half a warp per row",
+                                        "elementwise, tiles through shared memory",
+                                        "inner-axis reduction and fused column reduction in one pass, eight rows per block"};
   const DeviceSchedule& s = scheduled.schedule;
-  std::string out = fmt::format("schedule: {}; {} elements at once, {} accesses as vectors; blocks of {} threads",
+  std::string out = fmt::format("schedule: {}; {} elements per thread at once, {} vector accesses; blocks of {} threads",
                                 forms[static_cast<int>(s.form)], s.width, s.vectors.size(), s.threads);
   if (s.form == Form::RowsAndColumns)
     out += fmt::format(", {} launches, columns in {} parts of {} rows", scheduled.numbers.phases, scheduled.numbers.chunks,
                        scheduled.numbers.chunk);
-  if (s.together) out += fmt::format(", 32 threads share a block of rows of {} columns", s.together * s.width);
+  if (s.together) out += fmt::format(", 32 threads share a summation block of {} columns", s.together * s.width);
   if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
   if (!s.packed.empty())
-    out += fmt::format(", {0} accesses across, {1} of them as vectors, in tiles of {2} by {2}", s.packed.size(), s.across.size(), s.side);
-  if (s.table_words) out += fmt::format(", tables of {} words", s.table_words);
+    out +=
+        fmt::format(", {0} transposed accesses, {1} of them as vectors, in tiles of {2} by {2}", s.packed.size(), s.across.size(), s.side);
+  if (s.table_words) out += fmt::format(", pointer tables of {} words", s.table_words);
   if (s.whole) out += ", no tails";
-  if (!s.narrow) out += ", indices of 64 bits";
+  if (!s.narrow) out += ", 64-bit indices";
   if (!s.kept.empty())
-    out += fmt::format(", {} values of a row kept in {} bytes of shared memory", s.kept.size(), scheduled.numbers.shared_bytes);
+    out += fmt::format(", {} values of a row cached in {} bytes of shared memory", s.kept.size(), scheduled.numbers.shared_bytes);
   return out + fmt::format("; {} blocks\n", scheduled.numbers.blocks);
 }
 

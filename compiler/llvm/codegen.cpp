@@ -79,13 +79,13 @@ llvm::CodeGenOptLevel level_of(Tier tier) { return tier == Tier::Quick ? llvm::C
 std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, Tier tier) {
   std::string error;
   const llvm::Target* t = llvm::TargetRegistry::lookupTarget(target.triple, error);
-  if (!t) throw Error("codegen: this LLVM knows no target " + target.triple + ": " + error);
+  if (!t) throw Error("codegen: this LLVM does not support the target " + target.triple + ": " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   options.ExceptionModel = llvm::ExceptionHandling::None;
   std::unique_ptr<llvm::TargetMachine> machine(
       compat::create_target_machine(*t, target.triple, target.cpu, target.features, options, level_of(tier)));
-  if (!machine) throw Error("codegen: no target machine for " + target.triple);
+  if (!machine) throw Error("codegen: cannot create a target machine for " + target.triple);
   machine->setFastISel(false);
   return machine;
 }
@@ -132,7 +132,7 @@ void compile(const CodegenRequest& request, CodegenResult& result) {
     llvm::raw_string_ostream stream(text);
     if (llvm::verifyModule(*module, &stream)) {
       module->print(stream, nullptr);
-      throw InternalError("codegen: the module does not verify: " + text);
+      throw InternalError("codegen: the generated module is invalid: " + text);
     }
   }
   if (request.want_ir || request.want_assembly) {

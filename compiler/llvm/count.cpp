@@ -52,7 +52,7 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
   const auto* word = llvm::dyn_cast<llvm::LoadInst>(base);
   if (word && word->hasMetadata(kNoArray)) return false;
   if (word && llvm::getUnderlyingObject(word->getPointerOperand(), 0) == kernel.getArg(0)) return true;
-  if (!of_list(base)) throw InternalError("count: a pointer that is neither an argument's, nor scratch, nor the stack's");
+  if (!of_list(base)) throw InternalError("count: a pointer that does not come from an argument, the scratch buffer or the stack");
   return true;
 }
 
@@ -62,7 +62,7 @@ std::vector<Access> accesses_of(llvm::Function& kernel) {
     if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // predicated scalar: the element, or zeros on the stack
       const auto* const mask = llvm::dyn_cast_or_null<llvm::Constant>(a.mask);
       if ((a.mask && !(mask && mask->isAllOnesValue())) || of_array(kernel, either->getFalseValue()))
-        throw InternalError("count: a pointer chosen in a way that is not known");
+        throw InternalError("count: a pointer that is selected in an unknown way");
       a.mask = either->getCondition();
       a.pointer = either->getTrueValue();
     }
@@ -85,7 +85,7 @@ std::vector<Access> accesses_of(llvm::Function& kernel) {
             break;
           case llvm::Intrinsic::prefetch: break;
           default:
-            if (call->mayReadOrWriteMemory() && call->arg_size() > 0) throw InternalError("count: an intrinsic that may touch memory");
+            if (call->mayReadOrWriteMemory() && call->arg_size() > 0) throw InternalError("count: an intrinsic that may access memory");
         }
       } else if (auto* called = llvm::dyn_cast<llvm::CallBase>(&i);
                  (called && !called->doesNotAccessMemory()) || llvm::isa<llvm::AtomicRMWInst>(i) || llvm::isa<llvm::AtomicCmpXchgInst>(i)) {

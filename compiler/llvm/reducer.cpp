@@ -94,7 +94,7 @@ Value* Reducer::total(std::span<Value* const> vectors) const {
 }
 
 Value* Reducer::most_of(std::span<Value* const> values) const {
-  if (!is_extreme()) throw InternalError("emit: this reduction has an order");
+  if (!is_extreme()) throw InternalError("emit: this reduction must run in order");
   std::optional<Extreme> all;
   for (std::size_t i = 0; i < values.size(); i += 2) {
     Value *a = values[i], *c = values[std::min(i + 1, values.size() - 1)];

@@ -421,7 +421,7 @@ loops::Id Speller::one_loop(Id line) {
   Value* n = count(l.at);
   if (l.bind == Bind::Unrolled) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
-    if (!copies) throw InternalError("speller: an unrolled loop of any length");
+    if (!copies) throw InternalError("speller: an unrolled loop must have a fixed length");
     const bool is_whole = l.padded || number(n) == copies, any_loops = has_loops(line);
     // Beyond the end, nothing is stored or added. Values that are only read are those of the last iteration.
     const auto counts = [&](const Line& s) {
@@ -772,7 +772,7 @@ llvm::Value* Speller::linear_value(Id linear, std::size_t depth, bool with_offse
 
 llvm::Value* Speller::place_of(Id statement) {
   if (const auto it = places_.find(statement); it != places_.end()) return it->second;
-  throw InternalError(fmt::format("speller: the place s{} is not known yet", statement));
+  throw InternalError(fmt::format("speller: the checked index s{} is not known yet", statement));
 }
 
 llvm::Value* Speller::derived_value(Id q, std::size_t depth) {
@@ -846,7 +846,7 @@ void Speller::hoist_behind() {
 
 void Speller::spell(Id i, const Line& l) {
   switch (l.code) {
-    case Code::Loop: throw InternalError("speller: a loop is no line");
+    case Code::Loop: throw InternalError("speller: a loop has no value");
     case Code::Load: values_[i] = load(l); return;
     case Code::Store: return store(l);
     case Code::Index: values_[i] = from_index(lanes_of_linear(l.at, true), l); return;
@@ -885,7 +885,8 @@ void Speller::spell(Id i, const Line& l) {
     case Code::Recall: {
       const Scope* vector = vector_scope();
       Value* along = vector ? form(Of::Memory, l.at).stride[vector->digit] : nullptr;
-      if (along && number(along) != static_cast<std::int64_t>(size_of(l.dtype))) throw InternalError("speller: a vector across a memory");
+      if (along && number(along) != static_cast<std::int64_t>(size_of(l.dtype)))
+        throw InternalError("speller: a vector must not run across the axis of a buffer");
       Value* p = here(Of::Memory, l.at);
       llvm::Type* type = k_.memory_type(l.dtype, along ? vector->lanes : 0);
       // lanes beyond the end of a row may be beyond the memory's end
@@ -900,7 +901,7 @@ void Speller::spell(Id i, const Line& l) {
     case Code::Halve: values_[i] = halve(l); return;
     case Code::Scan: break;
   }
-  throw InternalError(fmt::format("speller: line {} is not spelled yet", i));
+  throw InternalError(fmt::format("speller: line {} has no code yet", i));
 }
 
 void Speller::prefetch(const Line& l) {
@@ -1210,7 +1211,7 @@ void Speller::store(const Line& l) {
   Value* mask = l.guard == kNone ? nullptr : value(l.guard);
   const Scope* vector = vector_scope();
   if (!vector) {
-    if (mask) throw InternalError("speller: a number is stored where a guard holds");
+    if (mask) throw InternalError("speller: a number cannot be stored under a predicate");
     b_.CreateAlignedStore(k_.to_memory(t, value(l.a)), here(Of::Store, l.at), llvm::Align(1));
     return;
   }
@@ -1231,7 +1232,7 @@ void Speller::store(const Line& l) {
 // Adds to the stored elements. All lanes have different elements.
 void Speller::add_to(const Line& l) {
   const Scope* vector = vector_scope();
-  if (!vector) throw InternalError("speller: a number is added to another");
+  if (!vector) throw InternalError("speller: a number cannot be added to another");
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const Form& f = form(Of::Store, l.at);
   llvm::Type* type = k_.memory_type(t, vector->lanes);
@@ -1260,7 +1261,7 @@ void Speller::store_side_by_side(Id first) {
   std::vector<Value*> values;
   for (Id i = first; i < first + l.count; ++i) {
     if (p_.lines[i].code != Code::Store || p_.lines[i].of != l.of + (i - first))
-      throw InternalError("speller: stores that are not side by side");
+      throw InternalError("speller: the stores are not adjacent");
     values.push_back(k_.to_memory(t, splat(value(p_.lines[i].a), vector.lanes)));
   }
   Value* const v = interleaved(values);
@@ -1635,7 +1636,7 @@ void Speller::accumulate(Id line) {
   }
   Value* const mask = is_elements ? vector->mask : nullptr;  // elements beyond the end are not added
   if (registers.values.empty()) {
-    if (!vector || a.order != Accumulator::Order::Lanes) throw InternalError("speller: a sum that is in no register");
+    if (!vector || a.order != Accumulator::Order::Lanes) throw InternalError("speller: a sum is not in a register");
     Value* p = here(Of::Sums, l.at);
     Value* before = b_.CreateAlignedLoad(x->getType(), p, llvm::Align(1));
     Value* sum = a.is_product ? reducer.product_added(before, x, splat(value(l.b), lanes)) : reducer.combine(before, x);

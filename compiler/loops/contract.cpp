@@ -37,14 +37,14 @@ class Steps {
   explicit Steps(Program program) : p_(std::move(program)) {}
   Program& program() { return p_; }
   void operator()(const Transformed& next) {
-    if (!next) throw InternalError("loops: a contraction cannot be arranged: " + next.why_not());
+    if (!next) throw InternalError("loops: a contraction cannot be scheduled: " + next.why_not());
     p_ = *next;
   }
   /// Returns the first loop over a digit, from line `from` on.
   Id loop(Id digit, Id from = 0) const {
     for (Id i = from; i < p_.lines.size(); ++i)
       if (p_.lines[i].code == Code::Loop && p_.lines[i].at == digit) return i;
-    throw InternalError(fmt::format("loops: no loop over digit {}", digit));
+    throw InternalError(fmt::format("loops: there is no loop over digit {}", digit));
   }
   Id line(Code code, Id from = 0) const {
     while (from < p_.lines.size() && p_.lines[from].code != code) ++from;
@@ -179,7 +179,7 @@ bool is_short(const Nest& nest, Id statement) {
 Id operand_line(const Program& p, bool second) {
   for (const Line& l : p.lines)
     if (l.code == Code::Accumulate && l.b != kNone) return second ? l.b : l.a;
-  throw InternalError("loops: no sum of products");
+  throw InternalError("loops: there is no sum of products");
 }
 
 }  // namespace
@@ -447,7 +447,7 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
 
 Program contract(const Nest& nest, const RegisterTile& tile) {
   const Contraction c = contraction_of(nest, tile.swapped);
-  if (c.sum == kNone) throw InternalError("loops: the nest is no contraction of rows");
+  if (c.sum == kNone) throw InternalError("loops: the nest is not a contraction of rows");
   const bool is_second = nest.body[c.sum].b == c.rows;  // rows are the second operand
   Steps s(lower(nest));
   const Id others = nest.outer - 1u;  // loops around both

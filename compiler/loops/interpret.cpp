@@ -81,7 +81,7 @@ class Sum {
         enter_block(r, ir::kRowBlock);
         if (r / ir::kRowGroup != group_) close_group(), group_ = r / ir::kRowGroup;
         return into(parts_[static_cast<std::size_t>(r % ir::kRowGroup)], a, b);
-      case Accumulator::Order::Scan: throw InternalError("loops: a scan is no sum");
+      case Accumulator::Order::Scan: throw InternalError("loops: a scan is not a sum");
     }
   }
   Bits total() {
@@ -249,7 +249,7 @@ class Interpreter {
       case Digit::Kind::Whole: return extent(d.root);
       case Digit::Kind::Outer: {
         const std::int64_t n = (iterations_of(d.parent) + by(d) - 1) / by(d);
-        if (d.once && n > 1) throw InternalError(fmt::format("loops: a loop of {} iterations is said to have one", n));
+        if (d.once && n > 1) throw InternalError(fmt::format("loops: a loop of {} iterations is marked as having one", n));
         return n;
       }
       case Digit::Kind::Inner: break;
@@ -376,11 +376,11 @@ class Interpreter {
       case Code::Hold: memories_[line.at].clear(); break;
       case Code::Keep:
         if (!memories_[line.at].try_emplace(index_in(line.at), value(line.a)).second)
-          throw InternalError(fmt::format("loops: m{} keeps one element twice", line.at));
+          throw InternalError(fmt::format("loops: m{} stores one element twice", line.at));
         break;
       case Code::Recall: {
         const auto kept = memories_[line.at].find(index_in(line.at));
-        if (kept == memories_[line.at].end()) throw InternalError(fmt::format("loops: m{} recalls what it did not keep", line.at));
+        if (kept == memories_[line.at].end()) throw InternalError(fmt::format("loops: m{} recalls a value that was not stored", line.at));
         values_[i] = kept->second;
         break;
       }

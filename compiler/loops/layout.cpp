@@ -39,7 +39,7 @@ Length span_of(const Program& p, const WordLayout& words, Id root, const std::ve
     if (p.digits[d].root == root) last = d;
   if (last == kNone) return {1, words.extents + root};
   const Digit& d = p.digits[last];
-  if (d.kind != Digit::Kind::Outer) throw InternalError("loops: a memory inside a loop that it has an axis of");
+  if (d.kind != Digit::Kind::Outer) throw InternalError("loops: a buffer is inside a loop that is one of its axes");
   return length_of_part(words, d);
 }
 
@@ -94,7 +94,8 @@ Length length_of(const Program& p, const WordLayout& words, Id digit) {
   }
   if (d.size == Digit::Size::Chunk) return {1, words.chunks};
   Length n = length_of(p, words, d.parent);
-  if (d.size != Digit::Size::Number || (n.word != Length::kNumber && n.number != 1)) throw InternalError("loops: a length of two numbers");
+  if (d.size != Digit::Size::Number || (n.word != Length::kNumber && n.number != 1))
+    throw InternalError("loops: a length has two different values");
   if (n.word == Length::kNumber) n.number = (n.number + d.by - 1) / d.by;
   else n.number = d.by;
   return n;
@@ -108,7 +109,7 @@ Area area_of_sums(const Program& program, const WordLayout& words, Id accumulato
     area.lengths.push_back({1, words.chunks});
   } else if (a.part == Accumulator::Part::Tree && !program.digits[a.reduced[0]].once) {
     Length blocks = length_of(program, words, a.reduced[0]);
-    if (blocks.word == Length::kNumber) throw InternalError("loops: a tree of so many blocks in a part of a loop");
+    if (blocks.word == Length::kNumber) throw InternalError("loops: part of a loop has a tree with too many blocks");
     blocks.levels = true;
     area.lengths.push_back(blocks);
   }

@@ -23,7 +23,7 @@ class Arranged {
   const Program& program() const { return p_; }
   Program take() { return std::move(p_); }
   void operator()(Transformed next) {
-    if (!next) throw InternalError("loops: a nest cannot be arranged: " + next.why_not());
+    if (!next) throw InternalError("loops: a nest cannot be scheduled: " + next.why_not());
     p_ = std::move(next).take();
   }
   /// Returns the first loop over a digit, from line `from` on. Throws InternalError if there is none.

@@ -20,7 +20,7 @@ Transformed verified(Program program) {
 }
 
 bool is_loop(const Program& p, Id line) { return line < p.lines.size() && p.lines[line].code == Code::Loop; }
-std::string no_loop(Id line) { return fmt::format("line {} is no loop", line); }
+std::string no_loop(Id line) { return fmt::format("line {} is not a loop", line); }
 
 // Updates operands, predicates and ends after lines moved. `to[i]` is the new position of line i; to[size] is that of the end.
 void rename(Program& p, const std::vector<Id>& to) {
@@ -140,7 +140,7 @@ Program without_dead_lines(const Program& p) {
 namespace {
 Transformed split(const Program& program, Id loop, Digit::Size size, std::int64_t by) {
   if (!is_loop(program, loop)) return no_loop(loop);
-  if (by < 1 && size == Digit::Size::Number) return fmt::format("a loop of {} iterations", by);
+  if (by < 1 && size == Digit::Size::Number) return fmt::format("the loop would have {} iterations", by);
   Program p = program;
   const Id digit = p.lines[loop].at, outer = static_cast<Id>(p.digits.size()), inner = outer + 1;
   const Id root = p.digits[digit].root;
@@ -161,7 +161,7 @@ Transformed split(const Program& program, Id loop, Digit::Size size, std::int64_
     if (l.code == Code::Loop) around.push_back(i);
     if ((l.code != Code::Accumulate && l.code != Code::Result) || std::ranges::find(around, loop) == around.end()) continue;
     std::vector<Id>& axes = p.accumulators[l.at].axes;
-    if (std::ranges::find(axes, digit) != axes.end()) return fmt::format("a{} has an element for each iteration", l.at);
+    if (std::ranges::find(axes, digit) != axes.end()) return fmt::format("a{} has one element for each iteration", l.at);
   }
   return verified(std::move(p));
 }
@@ -183,7 +183,7 @@ Transformed sink(const Program& program, Id loop) {
   Id inside = loop + 1;
   while (inside < program.lines[loop].end && is_pure(program.lines[inside].code)) ++inside;
   if (inside >= program.lines[loop].end || !is_loop(program, inside) || program.lines[inside].end != program.lines[loop].end)
-    return "another line is in the loop's body";
+    return "the loop's body has another line";
   Program p = program;
   std::vector<Id> to(p.lines.size() + 1);
   for (Id i = 0; i < to.size(); ++i) to[i] = i == inside ? loop + 1 : i > loop && i < inside ? i + 1 : i;
@@ -226,7 +226,7 @@ Transformed lift(const Program& program, Id loop) {
   if (lifted.empty()) return "all values in it depend on the loop";
   if (std::any_of(program.lines.begin() + loop, program.lines.begin() + end, stores) &&
       std::ranges::any_of(lifted, [&](Id i) { return program.lines[i].code == Code::Load; }))
-    return "what the loop stores may be what it loads";
+    return "the loop may store an element that it loads";
   Program p = program;
   std::vector<Id> order = lifted, to(p.lines.size() + 1);
   order.push_back(loop);
@@ -246,7 +246,7 @@ Transformed lift(const Program& program, Id loop) {
 Transformed interchange(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Id inside = loop + 1;
-  if (!is_loop(program, inside) || program.lines[inside].end != program.lines[loop].end) return "another line is in the loop's body";
+  if (!is_loop(program, inside) || program.lines[inside].end != program.lines[loop].end) return "the loop's body has another line";
   Program p = program;
   std::swap(p.lines[loop].at, p.lines[inside].at);
   std::swap(p.lines[loop].bind, p.lines[inside].bind);
@@ -261,12 +261,13 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
   const Id end = program.lines[loop].end;
   if (at <= loop + 1 || at >= end) return fmt::format("line {} is not inside the loop's body", at);
   for (Id i = loop + 1; i < at; ++i)
-    if (program.lines[i].code == Code::Loop && program.lines[i].end > at) return fmt::format("line {} is in a further loop", at);
+    if (program.lines[i].code == Code::Loop && program.lines[i].end > at) return fmt::format("line {} is in a nested loop", at);
   const auto any = [&](Id from, Id to, auto&& is) { return std::any_of(program.lines.begin() + from, program.lines.begin() + to, is); };
   if (!apart && any(loop + 1, at, stores) && any(at, end, [](const Line& l) { return l.code == Code::Load; }))
-    return "what the first loop stores may be what the second one loads";
+    return "the first loop may store an element that the second loop loads";
   const auto is_scan = [&](const Line& l) { return l.code == Code::Start && program.accumulators[l.at].order == Accumulator::Order::Scan; };
-  if (any(loop + 1, at, is_scan) && any(at, end, [](const Line& l) { return l.code == Code::Scan; })) return "a scan goes through both";
+  if (any(loop + 1, at, is_scan) && any(at, end, [](const Line& l) { return l.code == Code::Scan; }))
+    return "a scan runs through both loops";
 
   // ---- values of the first loop that the second needs: lines directly in the first loop are computed again, sums are read again
   const std::size_t count = program.lines.size();
@@ -303,12 +304,13 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
     if (!needed[i]) continue;
     const Line& l = program.lines[i];
     if (l.code == Code::Scan) return "the second loop reads a scan of the first";
-    if (!apart && l.code == Code::Load && any(loop + 1, at, stores)) return "what the first loop stores may be what the second one loads";
+    if (!apart && l.code == Code::Load && any(loop + 1, at, stores))
+      return "the first loop may store an element that the second loop loads";
     need(l);
   }
   for (Id i = at; i < end; ++i)  // a sum cannot be started in one loop and added to in both
     if (const Line& l = program.lines[i]; l.code == Code::Accumulate && kept_sum[l.at])
-      return fmt::format("a{} is added to in the second loop", l.at);
+      return fmt::format("the second loop adds to a{}", l.at);
 
   p.lines.clear();
   std::vector<Id> to(count + 1, kNone);
@@ -359,26 +361,26 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
 
 Transformed hold(const Program& program, Id line) {
   if (line >= program.lines.size() || !is_pure(program.lines[line].code))
-    return fmt::format("line {} computes nothing that could be kept", line);
+    return fmt::format("line {} does not compute a value that can be stored", line);
   const Line& first = program.lines[line];
   const std::vector<Id> loops = loops_around(program, line);
   std::vector<Id> again;
   for (Id i = line + 1; i < program.lines.size(); ++i)
     if (program.lines[i].of == first.of && program.lines[i].code == first.code) again.push_back(i);
-  if (again.empty()) return "nothing computes it again";
+  if (again.empty()) return "no later line recomputes it";
   std::size_t common = 0;  // loops that contain all of them
   while (common < loops.size() && program.lines[loops[common]].end > again.back()) ++common;
-  if (common == loops.size()) return "nothing after its loop computes it again";
+  if (common == loops.size()) return "no line after its loop recomputes it";
   const Id own = loops[common];
-  if (program.lines[own].end > again.front()) return "its own loop computes it again";
-  if (names_places(program, line) || first.code == Code::Place) return "an index is computed from it";
+  if (program.lines[own].end > again.front()) return "its own loop recomputes it";
+  if (names_places(program, line) || first.code == Code::Place) return "an index depends on it";
   const std::vector<Id> from = computed_from(program, line, 0);
   for (Id i = own; i < again.back(); ++i) {
-    if (program.lines[i].code == Code::AddTo) return "an update may change what it is computed from";
+    if (program.lines[i].code == Code::AddTo) return "an update may change one of its operands";
     if (program.lines[i].code != Code::Start || i < line) continue;
     for (const Id o : from)
       if (program.lines[o].code == Code::Result && program.lines[o].at == program.lines[i].at)
-        return "a sum that it is computed from is started again";
+        return "a sum that it depends on is restarted";
   }
   Program p = program;
   const Id memory = add_memory(p, first.dtype, {loops.begin() + static_cast<std::ptrdiff_t>(common), loops.end()});
@@ -390,15 +392,15 @@ Transformed hold(const Program& program, Id line) {
 
 Transformed stage(const Program& program, Id line, Id loop) {
   if (line >= program.lines.size() || !is_pure(program.lines[line].code))
-    return fmt::format("line {} computes nothing that could be kept", line);
+    return fmt::format("line {} does not compute a value that can be stored", line);
   if (!is_loop(program, loop) || loop >= line || program.lines[loop].end <= line)
-    return fmt::format("line {} is no loop around line {}", loop, line);
-  if (maps_name_places(program)) return "an index is computed from data";
+    return fmt::format("line {} is not a loop around line {}", loop, line);
+  if (maps_name_places(program)) return "an index depends on data";
   const std::vector<Id> needed = computed_from(program, line, loop);
   std::uint64_t varies = 0;  // loops of the nest
   for (const Id i : needed) {
     const Line& l = program.lines[i];
-    if (!is_pure(l.code)) return "it is computed from a sum of the loop";
+    if (!is_pure(l.code)) return "it depends on a sum of the loop";
     if (l.of != kNone) varies |= program.nest.body[l.of].loops;
   }
   // Stores of the loop before this line do not change its inputs. They may overwrite an argument, but only elements already read.
@@ -438,7 +440,7 @@ Transformed in_order(const Program& program, Id loop) {
   std::vector<Id> from;
   for (Id i = begin; i < end; ++i) {
     const Line& l = program.lines[i];
-    if (!is_pure(l.code) && l.code != Code::Store) return "a line of the loop's body is neither a value nor stored";
+    if (!is_pure(l.code) && l.code != Code::Store) return "a line of the loop's body is neither a value nor a store";
     from.push_back(i);
   }
   std::ranges::stable_sort(from, {}, [&](Id i) { return program.lines[i].of; });
@@ -458,7 +460,7 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   std::vector<bool> again(program.lines.size(), false);
   for (const Id line : lines) {
     if (line >= loop || !is_pure(program.lines[line].code) || program.lines[line].code == Code::Place)
-      return fmt::format("line {} computes nothing before the loop that could be computed again", line);
+      return fmt::format("line {} does not compute a value before the loop that can be recomputed", line);
     again[line] = true;
   }
   Program p = program;
@@ -508,10 +510,10 @@ Line prefetch_of(const Line& load, Id digit, std::uint16_t count, Ahead ahead) {
 }  // namespace
 
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at, Ahead ahead) {
-  if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is no load", line);
+  if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is not a load", line);
   if (!is_loop(program, loop)) return no_loop(loop);
   if (at == kNone) at = line;
-  if (at >= program.lines.size()) return fmt::format("there is no line {}", at);
+  if (at >= program.lines.size()) return fmt::format("line {} does not exist", at);
   Program p = program;
   insert(p, at, prefetch_of(program.lines[line], program.lines[loop].at, count, ahead));
   return verified(std::move(p));
@@ -521,8 +523,9 @@ Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id lo
   if (!is_loop(program, loop)) return no_loop(loop);
   Program p = program;
   for (std::size_t k = lines.size(); k-- > 0;) {  // last one first, because insertions move no earlier line
-    if (lines[k] >= program.lines.size() || program.lines[lines[k]].code != Code::Load) return fmt::format("line {} is no load", lines[k]);
-    if (k > 0 && lines[k - 1] >= lines[k]) return "the loads are not in the order of their lines";
+    if (lines[k] >= program.lines.size() || program.lines[lines[k]].code != Code::Load)
+      return fmt::format("line {} is not a load", lines[k]);
+    if (k > 0 && lines[k - 1] >= lines[k]) return "the loads must be in the order of their lines";
     const Line& load = program.lines[lines[k]];
     const std::size_t size = size_of(program.nest.buffers[program.nest.accesses[load.at].buffer].dtype);
     insert(p, lines[k], prefetch_of(load, program.lines[loop].at, static_cast<std::uint16_t>(bytes / size), Ahead::First));
@@ -545,7 +548,7 @@ Transformed skip_zeros(const Program& program, Id loop) {
 }
 
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout) {
-  if (memory >= program.memories.size()) return fmt::format("there is no memory m{}", memory);
+  if (memory >= program.memories.size()) return fmt::format("the buffer m{} does not exist", memory);
   Program p = program;
   p.memories[memory].layout = std::move(layout);
   return verified(std::move(p));
@@ -596,7 +599,7 @@ Transformed factor(const Program& program, Id loop) {
   const Id whole = program.lines[loop].at;
   std::vector<Id> sums;
   for (Id i = loop + 1; i < program.lines[loop].end; ++i) {
-    if (program.lines[i].code == Code::Scan) return "a scan goes through all of it";
+    if (program.lines[i].code == Code::Scan) return "a scan runs through the whole loop";
     if (program.lines[i].code == Code::Accumulate) sums.push_back(program.lines[i].at);
   }
   Transformed parts = split(program, loop, Digit::Size::Chunk);
@@ -606,7 +609,7 @@ Transformed factor(const Program& program, Id loop) {
   Id chunk = loop + 1;  // line of the loop inside a chunk
   for (const Id sum : sums) {
     const Accumulator of = p.accumulators[sum];
-    if (of.part != Accumulator::Part::All || of.reduced != std::vector<Id>{whole} || of.runs != 0) return "it is summed over several loops";
+    if (of.part != Accumulator::Part::All || of.reduced != std::vector<Id>{whole} || of.runs != 0) return "the sum runs over several loops";
     const Id added = line_that_adds(p, sum), statement = p.lines[added].of;
     std::vector<Id> axes;
     for (const Id around : loops_around(p, added))
@@ -631,11 +634,11 @@ Transformed reverse(const Program& program, Id loop) {
 
 Transformed expand_order(const Program& program, Id accumulator) {
   using enum Accumulator::Order;
-  if (accumulator >= program.accumulators.size()) return fmt::format("there is no accumulator a{}", accumulator);
+  if (accumulator >= program.accumulators.size()) return fmt::format("the accumulator a{} does not exist", accumulator);
   const Accumulator of = program.accumulators[accumulator];
   if (of.part != Accumulator::Part::All || (of.order != Lanes && of.order != Rows && of.order != Sequence))
-    return "it has no order to write out";
-  if (of.reduced.size() != 1 || of.runs != 0) return "it is summed over several loops";
+    return "the accumulator has no order that can be expanded";
+  if (of.reduced.size() != 1 || of.runs != 0) return "the sum runs over several loops";
   const std::int64_t block = of.order == Lanes ? ir::kLaneBlock : ir::kRowBlock, lanes = of.dtype == DType::F64 ? 32 : 64;
   Program p = program;
   // Returns the loops around the line that adds to the sum, starting with the outermost part of the summed loop.
@@ -649,7 +652,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
 
   // ---- the loops: blocks, then steps of lanes or groups of eight; existing splits of that kind are reused
   std::vector<Id> around = loops_from_reduced();
-  if (around.empty()) return "it is summed over no loop";
+  if (around.empty()) return "the sum runs over no loop";
   if (p.lines[around[0]].at == of.reduced[0]) {
     Transformed parts = split(p, around[0], block);
     if (parts && of.order != Sequence) parts = split(*parts, around[0] + 1, of.order == Lanes ? lanes : ir::kRowGroup);
@@ -660,12 +663,12 @@ Transformed expand_order(const Program& program, Id accumulator) {
   const Digit& outermost = p.digits[p.lines[around[0]].at];
   if (outermost.kind != Digit::Kind::Outer || outermost.parent != of.reduced[0] || outermost.size != Digit::Size::Number ||
       outermost.by != block)
-    return "it is summed over a loop that was split otherwise";
+    return "the sum runs over a loop with a different split";
   std::vector<Id> reduced, lane, axes;  // digits inside a block: of the elements, of the lanes, and others
   for (std::size_t k = 1; k < around.size(); ++k) {
     const Id digit = p.lines[around[k]].at;
     if (is_within(p, digit, of.reduced[0])) reduced.push_back(digit);
-    else if (std::ranges::find(of.axes, digit) == of.axes.end()) return "another loop stands inside the one that it is summed over";
+    else if (std::ranges::find(of.axes, digit) == of.axes.end()) return "another loop is inside the loop of the sum";
     else axes.push_back(digit);
   }
   if (of.order == Lanes) {
@@ -674,7 +677,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
       count *= iterations_known(p, reduced.back()).value_or(lanes);
     }
   } else if (reduced.size() != (of.order == Rows ? 2 : 1)) {
-    return "it is summed over a loop that was split otherwise";
+    return "the sum runs over a loop with a different split";
   }
 
   const Id block_loop = around[0], inner_loop = around[1], statement = p.lines[added].of;
@@ -707,11 +710,11 @@ Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes)
   if (how == Bind::Vector)
     for (Id i = loop + 1; i < program.lines[loop].end; ++i)
       if (program.lines[i].code == Code::Loop && program.lines[i].bind != Bind::Unrolled)
-        return "a vector loop has only unrolled loops in it";
+        return "a vector loop may contain only unrolled loops";
   if (how != Bind::Unrolled)
     for (Id i = 0; i < loop; ++i)
       if (program.lines[i].code == Code::Loop && program.lines[i].end > loop && program.lines[i].bind == Bind::Vector)
-        return "a vector loop has only unrolled loops in it";
+        return "a vector loop may contain only unrolled loops";
   Program p = program;
   p.lines[loop].bind = how;
   p.lines[loop].count = how == Bind::Vector ? lanes : 0;
@@ -723,16 +726,17 @@ Transformed peel(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Digit& digit = program.digits[program.lines[loop].at];
   if (program.lines[loop].bind == Bind::Serial && (digit.kind != Digit::Kind::Outer || digit.size != Digit::Size::Number))
-    return "its iterations are of one length";
-  if (program.lines[loop].bind != Bind::Vector && program.lines[loop].bind != Bind::Serial) return "it is no vector, and no serial loop";
-  if (program.lines[loop].padded) return "a padded loop has no shorter vector";
+    return "all iterations of the loop have the same length";
+  if (program.lines[loop].bind != Bind::Vector && program.lines[loop].bind != Bind::Serial)
+    return "the loop is neither a vector loop nor a serial loop";
+  if (program.lines[loop].padded) return "a padded loop cannot have a shorter vector";
   Program p = program;
   p.lines[loop].peeled = true;
   return verified(std::move(p));
 }
 
 Transformed stream(const Program& program, Id line) {
-  if (line >= program.lines.size() || program.lines[line].code != Code::Store) return fmt::format("line {} is no store", line);
+  if (line >= program.lines.size() || program.lines[line].code != Code::Store) return fmt::format("line {} is not a store", line);
   Program p = program;
   p.lines[line].streamed = true;
   return verified(std::move(p));
@@ -742,7 +746,7 @@ Transformed pad(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
   Id part = program.lines[loop].at;
   while (part != kNone && program.digits[part].kind != Digit::Kind::Inner) part = program.digits[part].parent;
-  if (part == kNone) return "it is not inside the inner part of a loop that was split";
+  if (part == kNone) return "the loop is not inside the inner part of a split loop";
   Program p = program;
   p.lines[loop].padded = true;
   return verified(std::move(p));

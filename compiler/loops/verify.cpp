@@ -43,11 +43,12 @@ class Verifier {
       if ((l.code != Code::Result && l.code != Code::Halve) || !is_part(p_.accumulators[l.at])) continue;
       Id uses = 0;
       for (const Line& u : p_.lines) uses += (u.a == i) + (u.b == i) + (u.c == i) + (u.guard == i);
-      if (uses != 1 || std::ranges::find(parts_added_, i) == parts_added_.end()) fail(fmt::format("line {} is a part of a sum alone", i));
+      if (uses != 1 || std::ranges::find(parts_added_, i) == parts_added_.end())
+        fail(fmt::format("line {} is a partial sum that is not used", i));
     }
     for (Id i = 0; i < nest_.body.size(); ++i)
       if (nest_.body[i].kind == Statement::Kind::Store && stores_[i] != 1)
-        fail(fmt::format("{} lines store what statement {} stores", stores_[i], i));
+        fail(fmt::format("{} lines store the result of statement {}", stores_[i], i));
     return problem_;
   }
 
@@ -94,22 +95,22 @@ class Verifier {
     for (Id d = 0; d < p_.digits.size(); ++d) {
       const Digit& digit = p_.digits[d];
       if (d < nest_.loops()) {
-        if (digit.kind != Digit::Kind::Whole || digit.root != d) return fail(fmt::format("digit {} is not the nest's loop", d));
+        if (digit.kind != Digit::Kind::Whole || digit.root != d) return fail(fmt::format("digit {} does not match a loop of the nest", d));
         continue;
       }
       if (digit.kind == Digit::Kind::Whole || digit.parent >= d || digit.pair >= p_.digits.size() ||
           (digit.by < 1) == (digit.size == Digit::Size::Number))
-        return fail(fmt::format("digit {} is a part of no loop", d));
+        return fail(fmt::format("digit {} is not part of a loop", d));
       const Digit& pair = p_.digits[digit.pair];
       if (pair.pair != d || pair.kind == digit.kind || pair.parent != digit.parent || pair.by != digit.by || pair.size != digit.size ||
           (digit.once && digit.kind != Digit::Kind::Outer) || digit.root != p_.digits[digit.parent].root || pair.root != digit.root)
-        return fail(fmt::format("digits {} and {} are not of one loop", d, digit.pair));
+        return fail(fmt::format("digits {} and {} belong to different loops", d, digit.pair));
     }
   }
 
   void leave(Id next) {
     while (!open_.empty() && p_.lines[open_.back()].end <= next) {
-      if (p_.lines[open_.back()].end < next) fail("a loop's body ends inside another one's");
+      if (p_.lines[open_.back()].end < next) fail("a loop's body ends inside another loop's body");
       open_.pop_back(), digits_.pop_back();
       loops_ = covered(p_, digits_);
     }
@@ -122,7 +123,7 @@ class Verifier {
   // Checks that the operand is visible: its block is this one or an enclosing one.
   void operand(Id o) {
     if (o == kNone) return;
-    if (o >= line_) return fail(fmt::format("reads line {}, which comes later", o));
+    if (o >= line_) return fail(fmt::format("reads line {}, which is not computed yet", o));
     if (block_end_[o] <= line_) return fail(fmt::format("reads line {}, whose loop has ended", o));
     switch (p_.lines[o].code) {
       case Code::Loop:
@@ -146,7 +147,7 @@ class Verifier {
       if (of[v] == Coefficient::Zero) continue;
       if (v < nest_.loops()) all |= bit(v);
       else if (const Derived& d = nest_.derived[v - nest_.loops()]; d.place == Derived::kNone) all |= loops_of_map(d.linear);
-      else if (!has_value(d.place)) fail(fmt::format("depends on the place s{}, which is not known here", d.place));
+      else if (!has_value(d.place)) fail(fmt::format("depends on the checked index s{}, which is not computed here", d.place));
     }
     return all;
   }
@@ -157,11 +158,11 @@ class Verifier {
     return false;
   }
   void map(Id linear) {
-    if (linear >= nest_.linears.size()) return fail("names an affine map that does not exist");
-    if (loops_of_map(linear) & ~loops_) fail("stands outside a loop that it depends on");
+    if (linear >= nest_.linears.size()) return fail("refers to an affine map that does not exist");
+    if (loops_of_map(linear) & ~loops_) fail("is outside a loop that it depends on");
   }
   void access(const Line& l) {
-    if (l.at >= nest_.accesses.size()) return fail("names an access that does not exist");
+    if (l.at >= nest_.accesses.size()) return fail("refers to an access that does not exist");
     const Access& a = nest_.accesses[l.at];
     map(a.linear);
     if (a.table != Access::kNone) map(a.table);
@@ -172,11 +173,10 @@ class Verifier {
     for (const Id o : {l.a, l.b, l.c, l.guard}) operand(o);
     if (!problem_.empty()) return;
     if (l.peeled && (l.code != Code::Loop || (l.bind != Bind::Vector && l.bind != Bind::Serial) || l.padded))
-      return fail("is peeled, and no vector or loop");
-    if (l.reversed && (l.code != Code::Loop || l.bind != Bind::Parallel)) return fail("is reversed, and no parallel loop");
-    if (l.zeros && l.code != Code::Loop) return fail("is left out for zeros, and no loop");
-    if (l.streamed && l.code != Code::Store) return fail("bypasses the caches, and stores nothing");
-    if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("is guarded by what is no guard");
+      return fail("is peeled, but is not a vector or serial loop");
+    if (l.reversed && (l.code != Code::Loop || l.bind != Bind::Parallel)) return fail("is reversed, but is not a parallel loop");
+    if (l.streamed && l.code != Code::Store) return fail("is a non-temporal store, but stores nothing");
+    if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("has a predicate that is not a guard");
     switch (l.code) {
       case Code::Loop: return loop(l);
       case Code::Load: return access(l);
@@ -184,25 +184,25 @@ class Verifier {
       case Code::Store:
       case Code::AddTo: wants(l.a != kNone, "stores nothing"); return store(l);
       case Code::Index: return map(l.at);
-      case Code::Slot: return wants(l.at < nest_.slots.size(), "names a scalar parameter that does not exist");
+      case Code::Slot: return wants(l.at < nest_.slots.size(), "refers to a scalar parameter that does not exist");
       case Code::Constant: return;
-      case Code::Op: return wants(l.a != kNone && ir::is_elementwise(l.op), "is no operator on values");
+      case Code::Op: return wants(l.a != kNone && ir::is_elementwise(l.op), "is not an operator on values");
       case Code::Guard:
-        if (l.at + l.count > nest_.checks.size()) return fail("names a check that does not exist");
+        if (l.at + l.count > nest_.checks.size()) return fail("refers to a bounds check that does not exist");
         for (Id c = l.at; c < l.at + l.count; ++c) map(nest_.checks[c].linear);
         return;
       case Code::Hold:
       case Code::Keep:
       case Code::Recall: return memory(l);
-      case Code::Place: return wants(l.a != kNone && l.at < nest_.checks.size(), "is a place of nothing");
+      case Code::Place: return wants(l.a != kNone && l.at < nest_.checks.size(), "is a checked index without an index");
       default: break;
     }
-    if (l.at >= state_.size()) return fail("names an accumulator that does not exist");
+    if (l.at >= state_.size()) return fail("refers to an accumulator that does not exist");
     const Accumulator& a = p_.accumulators[l.at];
     State& s = state_[l.at];
     if (l.code == Code::Start) return start(l, a, s);
     if (!s.start || s.start_end <= line_) return fail(fmt::format("a{} is not started here", l.at));
-    if (l.of != s.of) return fail(fmt::format("a{} is of another statement", l.at));
+    if (l.of != s.of) return fail(fmt::format("a{} belongs to another statement", l.at));
     if (l.code == Code::Result) return result(l, a, s);
     if (l.code == Code::Halve) return halve(l, a, s);
     accumulate(l, a, s);
@@ -210,13 +210,14 @@ class Verifier {
 
   // Checks that no part of a loop is open twice, in any of its splits.
   void loop(const Line& l) {
-    if (l.at >= p_.digits.size()) return fail("is a loop over no digit");
+    if (l.at >= p_.digits.size()) return fail("is a loop without a digit");
     if (l.end <= line_ || l.end > block_end()) return fail("a loop ends outside its block");
     if (l.of != kNone) condition(l);
     if (l.zeros) zeros(l);
     for (const Id d : digits_) {
       if (p_.digits[d].root != p_.digits[l.at].root) continue;
-      if (is_within(p_, d, l.at) || is_within(p_, l.at, d)) return fail(fmt::format("opens i{} inside itself", p_.digits[d].root));
+      if (is_within(p_, d, l.at) || is_within(p_, l.at, d))
+        return fail(fmt::format("opens i{} twice, one loop inside the other", p_.digits[d].root));
       // Two parts of one loop must belong to the same split.
       Id a = d, b = l.at;
       const auto depth = [&](Id digit) {
@@ -227,23 +228,24 @@ class Verifier {
       while (depth(a) > depth(b)) a = p_.digits[a].parent;
       while (depth(b) > depth(a)) b = p_.digits[b].parent;
       while (p_.digits[a].parent != p_.digits[b].parent) a = p_.digits[a].parent, b = p_.digits[b].parent;
-      if (p_.digits[a].pair != b) return fail(fmt::format("opens i{} in two ways", p_.digits[d].root));
+      if (p_.digits[a].pair != b) return fail(fmt::format("opens i{} in two different splits", p_.digits[d].root));
     }
   }
 
   // Checks a conditional loop: it may only add to sums that the condition selects.
   void condition(const Line& l) {
-    if (l.of >= nest_.body.size()) return fail("is left out by a condition that does not exist");
+    if (l.of >= nest_.body.size()) return fail("has a condition that does not exist");
     std::uint64_t inside = 0;
     for (Id i = line_; i < l.end; ++i) {
       const Line& in = p_.lines[i];
-      if (in.code == Code::Accumulate && (in.of == kNone || needed_where(nest_, in.of) != l.of)) fail("leaves out sums that others need");
+      if (in.code == Code::Accumulate && (in.of == kNone || needed_where(nest_, in.of) != l.of))
+        fail("skips sums that other statements need");
       if (in.code == Code::Store || in.code == Code::AddTo || in.code == Code::Keep || in.code == Code::Place || in.code == Code::Scan ||
           in.code == Code::Start)
-        fail("leaves out more than sums");
+        fail("skips lines that are not sums");
       if (in.code == Code::Loop && i == line_) inside |= bit(p_.digits[in.at].root);
     }
-    if (nest_.body[l.of].loops & inside) fail("is left out by what depends on it");
+    if (nest_.body[l.of].loops & inside) fail("has a condition that depends on the loop");
   }
 
   // Checks a loop that zero products may skip: its sums start right before it, and it adds all of their products, of two memories. Sums then
@@ -270,39 +272,39 @@ class Verifier {
 
   // Checks a prefetch: the loop of its digit must be open. Other loops may be closed.
   void prefetch(const Line& l) {
-    if (l.at >= nest_.accesses.size()) return fail("names an access that does not exist");
+    if (l.at >= nest_.accesses.size()) return fail("refers to an access that does not exist");
     static_cast<void>(loops_of_map(nest_.accesses[l.at].linear));
-    if (std::ranges::find(digits_, static_cast<Id>(l.bits)) == digits_.end()) fail("looks ahead in a loop that is not open");
+    if (std::ranges::find(digits_, static_cast<Id>(l.bits)) == digits_.end()) fail("prefetches along a loop that is not open");
   }
 
   // ---- memories
 
   void memory(const Line& l) {
-    if (l.at >= memory_.size()) return fail("names a memory that does not exist");
+    if (l.at >= memory_.size()) return fail("refers to a buffer that does not exist");
     const Memory& m = p_.memories[l.at];
     MemoryState& s = memory_[l.at];
     if (l.code == Code::Hold) {
-      if (s.hold && s.hold_end > line_) return fail("begins a memory twice");
+      if (s.hold && s.hold_end > line_) return fail("allocates a buffer twice");
       for (const Id axis : m.axes)
-        if (axis >= nest_.loops() || (loops_ & bit(axis))) return fail("begins a memory inside one of its axes");
-      if (!has_a_place_for_each(m)) return fail("lays elements of a memory out in one place");
+        if (axis >= nest_.loops() || (loops_ & bit(axis))) return fail("allocates a buffer inside one of its axes");
+      if (!has_a_place_for_each(m)) return fail("stores two elements of a buffer in one position");
       s = {.hold = line_, .hold_end = block_end(), .depth = open_.size()};
       return;
     }
-    if (!s.hold || s.hold_end <= line_) return fail(fmt::format("m{} does not begin here", l.at));
+    if (!s.hold || s.hold_end <= line_) return fail(fmt::format("m{} is not allocated here", l.at));
     std::uint64_t axes = 0;
     for (const Id axis : m.axes) axes |= bit(axis);
     if ((axes & ~loops_) != 0) return fail(fmt::format("is outside an axis of m{}", l.at));
     if (l.code == Code::Keep) {
-      wants(l.a != kNone && l.guard == kNone, "keeps nothing");
+      wants(l.a != kNone && l.guard == kNone, "stores nothing in a buffer");
       for (std::size_t k = s.depth; k < open_.size(); ++k)  // once per index
-        if (!(axes & bit(p_.digits[digits_[k]].root))) return fail(fmt::format("keeps in m{} several times", l.at));
-      if (s.kept_end) return fail(fmt::format("keeps in m{} twice", l.at));
+        if (!(axes & bit(p_.digits[digits_[k]].root))) return fail(fmt::format("stores elements of m{} several times", l.at));
+      if (s.kept_end) return fail(fmt::format("stores m{} twice", l.at));
       s.kept_end = open_.size() > s.depth ? p_.lines[open_[s.depth]].end : line_ + 1;
       return;
     }
-    if (!s.kept_end) return fail(fmt::format("recalls m{}, in which nothing was kept", l.at));
-    if (s.kept_end > line_) return fail(fmt::format("recalls m{} inside the loop that keeps", l.at));
+    if (!s.kept_end) return fail(fmt::format("recalls m{}, which is not stored", l.at));
+    if (s.kept_end > line_) return fail(fmt::format("recalls m{} inside the loop that stores it", l.at));
   }
 
   // True if each axis is in the layout, whole or as both parts of one split.
@@ -327,7 +329,7 @@ class Verifier {
 
   // Checks that the loops opened since the start, except the axes, are the reduced loops and run in the order of r.
   void accumulate(const Line& l, const Accumulator& a, State& s) {
-    wants(l.a != kNone && (l.b != kNone) == a.is_product, "adds another number of operands");
+    wants(l.a != kNone && (l.b != kNone) == a.is_product, "adds a wrong number of operands");
     std::vector<Id> inside, order;
     s.inside.clear();
     for (std::size_t k = s.start_depth; k < digits_.size(); ++k)
@@ -342,13 +344,13 @@ class Verifier {
     for (const Id loop : s.inside) {
       const Bind how = p_.lines[loop].bind;
       if (how == Bind::Parallel && !joins_chunks(p_, a)) return fail(fmt::format("adds to a{} in a parallel loop", l.at));
-      if (p_.lines[loop].padded) return fail(fmt::format("adds to a{} what lies beyond the end of a loop", l.at));
+      if (p_.lines[loop].padded) return fail(fmt::format("adds elements beyond the end of a loop to a{}", l.at));
       if (how == Bind::Vector && a.order != Accumulator::Order::Any)
-        return fail(fmt::format("adds to a{}, which has an order, in a vector", l.at));
+        return fail(fmt::format("adds to a{}, which has an order, in a vector loop", l.at));
     }
     if (order.size() != inside.size()) return fail(fmt::format("adds to a{} in loops that it does not sum over", l.at));
-    if (order != inside && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in another order", l.at));
-    if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan)) return fail("is a scan on one side alone");
+    if (order != inside && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in a different order", l.at));
+    if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan)) return fail("is a scan in only one of line and accumulator");
     if (l.code == Code::Accumulate && s.is_added_to) return fail(fmt::format("adds to a{} a second time", l.at));
     part(l, a);
     s.outermost = open_.empty() ? kNone : open_[0];
@@ -357,7 +359,7 @@ class Verifier {
 
   void start(const Line& l, const Accumulator& a, State& s) {
     if (s.start && s.start_end > line_) return fail("is started twice");
-    if (!is_of_statement(l, a)) return fail("starts a sum that its statement does not ask for");
+    if (!is_of_statement(l, a)) return fail("starts a sum that does not belong to its statement");
     for (const Id reduced : a.reduced) {
       for (const Id d : digits_)
         if (is_within(p_, d, reduced) || is_within(p_, reduced, d)) {
@@ -469,35 +471,36 @@ class Verifier {
       const bool fits = finer && is_of_chunk(*finer) && from->code == Code::Result && finer->order == a.order && finer->op == a.op &&
                         finer->dtype == a.dtype &&
                         (finer->part == All ? finer->reduced[0] : summed(*finer)) == p_.digits[a.reduced[0]].pair;
-      wants(fits, "adds what is no sum of a chunk");
+      wants(fits, "adds a value that is not a chunk sum");
       parts_added_.push_back(l.a);
       return;
     }
     if (a.part == All) return wants(!finer, "adds a part of another sum");
     const Id loop = summed(a);
-    if (loop == kNone) return fail(fmt::format("a{} is no part of its order", l.at));
+    if (loop == kNone) return fail(fmt::format("a{} is not a part of its summation order", l.at));
     const bool is_finest = a.part == Eight || (a.part == Block && a.order != Accumulator::Order::Rows);
     if (is_finest) return wants(!finer, "adds a part of another sum");
     const bool fits = finer && finer->part == (a.part == Tree ? Block : Eight) && finer->order == a.order && finer->op == a.op &&
                       finer->dtype == a.dtype && summed(*finer) == loop &&
                       (from->code == Code::Halve) == (a.order == Accumulator::Order::Lanes);
-    wants(fits, "adds what is no part of its order");
+    wants(fits, "adds a value that is not a part of its summation order");
     parts_added_.push_back(l.a);
   }
   std::vector<Id> parts_added_;  // lines with values that were added to a part
 
   void halve(const Line& l, const Accumulator& a, const State& s) {
-    if (a.part != Accumulator::Part::Block || a.order != Accumulator::Order::Lanes) return fail("halves what has no lanes");
+    if (a.part != Accumulator::Part::Block || a.order != Accumulator::Order::Lanes)
+      return fail("reduces lanes of an accumulator without lanes");
     read_after(l, a, s, lanes_of(a));
   }
 
   void result(const Line& l, const Accumulator& a, const State& s) {
-    if (a.order == Accumulator::Order::Scan) return fail("a scan has no result but its values");
-    if (a.part == Accumulator::Part::Block && a.order == Accumulator::Order::Lanes) return fail("reads a lane");
+    if (a.order == Accumulator::Order::Scan) return fail("reads the result of a scan, which has only its values");
+    if (a.part == Accumulator::Part::Block && a.order == Accumulator::Order::Lanes) return fail("reads a single lane");
     read_after(l, a, s, {});
   }
   void read_after(const Line& l, const Accumulator& a, const State& s, const std::vector<Id>& without) {
-    if (!s.is_added_to) return fail(fmt::format("reads a{}, to which nothing was added", l.at));
+    if (!s.is_added_to) return fail(fmt::format("reads a{}, which nothing was added to", l.at));
     for (const Id loop : s.inside)
       if (p_.lines[loop].end > line_) return fail(fmt::format("reads a{} inside a loop that adds to it", l.at));
     if (std::ranges::any_of(s.inside, [&](Id loop) { return p_.lines[loop].bind == Bind::Parallel; }) && p_.lines[s.outermost].end > line_)
@@ -507,7 +510,7 @@ class Verifier {
     if (joins_chunks(p_, a))  // a chunk task may read all of them
       std::erase_if(since, [&](Id d) { return p_.digits[d].root == p_.digits[a.reduced[0]].root; });
     std::ranges::sort(since), std::ranges::sort(axes);
-    if (since != axes) fail(fmt::format("reads a{} in other loops than its axes", l.at));
+    if (since != axes) fail(fmt::format("reads a{} in loops that do not match its axes", l.at));
   }
 
   // ---- stores: each element once. verify_plan shows the number of stores from the maps. Here: stores are in the right tasks, not in only
@@ -515,15 +518,15 @@ class Verifier {
   void store(const Line& l) {
     access(l);
     if (l.of >= stores_.size() || nest_.body[l.of].kind != Statement::Kind::Store || nest_.body[l.of].at != l.at)
-      fail("stores what no statement stores");
+      fail("stores a value that no statement stores");
     if (!problem_.empty()) return;
     ++stores_[l.of];
     const std::uint64_t around = !after_rows_.empty() && after_rows_[l.of] ? 0 : tasks();
-    if ((loops_ & tasks()) != around) return fail("stores in other tasks than it should");
+    if ((loops_ & tasks()) != around) return fail("stores in the wrong tasks");
     for (const Id loop : open_)
       if (p_.lines[loop].padded) return fail("stores beyond the end of a loop");
     for (const Id d : digits_)
-      if (!(loops_ & bit(p_.digits[d].root))) return fail(fmt::format("stores in a part of i{} alone", p_.digits[d].root));
+      if (!(loops_ & bit(p_.digits[d].root))) return fail(fmt::format("stores in only a part of i{}", p_.digits[d].root));
     if (l.code == Code::AddTo) return updates();
     const Access& a = nest_.accesses[l.at];
     std::uint64_t named = loops_of_map(a.linear);
@@ -540,11 +543,11 @@ class Verifier {
         const std::vector<Id> parts = parts_of(p_, root, inside);
         order.insert(order.end(), parts.begin(), parts.end());
       }
-    if (order != inside) fail("adds updates in another order");
+    if (order != inside) fail("adds updates in a different order");
     for (std::size_t k = 0; k < open_.size(); ++k)
       if ((nest_.reduced_mask() & bit(p_.digits[digits_[k]].root)) && p_.lines[open_[k]].bind != Bind::Serial &&
           p_.lines[open_[k]].bind != Bind::Unrolled)
-        fail("adds updates at once that may be to one element");
+        fail("adds updates in parallel that may have the same element");
   }
 };
 

@@ -66,7 +66,7 @@ std::string print(const Nest& nest, const NestNumbers& numbers) {
   if (nest.phases > 1) out += fmt::format(" {} phases;", nest.phases);
   if (nest.routine == Op::Steps) out += " steps;";
   else if (nest.is_routine())
-    out += fmt::format(" the library's routine for {}{}, {} results;", ir::info(nest.routine).text,
+    out += fmt::format(" library routine for {}{}, {} results;", ir::info(nest.routine).text,
                        nest.variant ? fmt::format(", variant {}", nest.variant) : "", numbers.results);
   if (nest.short_rows) out += " short rows;";
   out += nest.sweeps > 1 ? fmt::format(" {} sweeps\n", nest.sweeps) : "\n";

@@ -137,7 +137,7 @@ Planner::Demand& Planner::demand_of(NodeId id, std::uint32_t map) {
   DemandList& all = demands_[id];
   for (Demand& d : all)
     if (d.map == map) return d.like == kNone ? d : all[d.like];
-  throw InternalError("plan: a value was not demanded");
+  throw InternalError("plan: a required value is missing");
 }
 
 }  // namespace onepass::compiler

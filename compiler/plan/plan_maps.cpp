@@ -180,7 +180,7 @@ std::vector<std::uint32_t> Planner::axes_of_operand(NodeId node) {
       mine.push_back(static_cast<std::uint32_t>(next++));
     }
     if (product != e)
-      throw InternalError(fmt::format("plan: the axes of %{} do not fit the loops of its group\n{}", node, ir::print(graph_)));
+      throw InternalError(fmt::format("plan: the axes of %{} do not match the loops of its group\n{}", node, ir::print(graph_)));
     out.push_back(along(mine));
   }
   return out;
@@ -321,7 +321,7 @@ std::uint32_t Planner::compose(NodeId id, std::uint32_t map) {
       }
       break;
     }
-    default: throw InternalError("plan: not a view");
+    default: throw InternalError("plan: the operator is not a view");
   }
   out.back() = guard;
   return maps_(out);

@@ -33,7 +33,7 @@ std::uint32_t Planner::data_value(const Quotient& q) const {
   const auto it = demands_.find(q.place);
   for (const Demand& d : it->second)
     if (d.map == q.map) return d.like == kNone ? d.statement : it->second[d.like].statement;
-  throw InternalError("plan: a place was not demanded");
+  throw InternalError("plan: a required checked index is missing");
 }
 
 std::uint64_t Planner::ordered_loops() const {
@@ -69,7 +69,8 @@ std::uint32_t Planner::guard_statement(std::uint32_t guard) {
   s.kind = Statement::Kind::Guard;
   s.at = static_cast<std::uint32_t>(check_expressions_.size());
   const std::vector<std::uint32_t>& checks = guards_[guard];
-  if (checks.size() / 2 > 255) throw InternalError(fmt::format("plan: {} checks in one guard\n{}", checks.size() / 2, ir::print(graph_)));
+  if (checks.size() / 2 > 255)
+    throw InternalError(fmt::format("plan: too many bounds checks in one predicate: {}\n{}", checks.size() / 2, ir::print(graph_)));
   s.count = static_cast<std::uint8_t>(checks.size() / 2);
   for (std::size_t i = 0; i < checks.size(); i += 2) {
     check_expressions_.push_back(checks[i]);
@@ -100,7 +101,7 @@ std::uint32_t Planner::buffer_for(NodeId id, bool written, std::int32_t output) 
 std::uint32_t Planner::access_for(NodeId id, std::uint32_t map, bool written, std::int32_t output) {
   const List shape = graph_.shape(id);
   if (maps_[map].size() != shape.size() + 1)
-    throw InternalError(fmt::format("plan: a map of %{} has {} axes\n{}", id, maps_[map].size() - 1, ir::print(graph_)));
+    throw InternalError(fmt::format("plan: an affine map of %{} has {} axes\n{}", id, maps_[map].size() - 1, ir::print(graph_)));
   if (const ArrayList* const list = list_of(id, written)) return access_in_list(id, map, written, output, *list);
   static const Layout kContiguous;
   const Layout& layout = output == NestNumbers::kUnrounded ? kContiguous : written ? target_of(id, output) : layouts_[id];
@@ -277,7 +278,7 @@ void Planner::make(NodeId id, Demand& d) {
         return;
       }
       if (loops_of(expressions_[maps_[d.map][axis]]) != ordered_loops())
-        throw InternalError(fmt::format("plan: %{} is read in another order than it is computed\n{}", id, ir::print(graph_)));
+        throw InternalError(fmt::format("plan: %{} is read in a different order than it is computed\n{}", id, ir::print(graph_)));
       s.kind = Statement::Kind::Scan;
       s.op = node.op;
       s.a = value;

@@ -94,28 +94,28 @@ std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& r
 std::string_view wrong_steps(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                              std::span<const Planned> pieces, std::span<const Layout> targets) {
   const std::vector<NodeId>& roots = partition.groups[group].roots;
-  if (pieces.size() != 1) return "it is one piece";
+  if (pieces.size() != 1) return "a single subdomain is required";
   const auto& [nest, numbers] = pieces[0];
   const NodeId id = roots[0];
   const List operands = graph.operands(id);
   if (nest.routine != Op::Steps || !nest.body.empty() || nest.kind != NestKind::Map || nest.outer != 1)
-    return "another operator is computed";
-  if (nest.steps != code_of_steps(graph, id)) return "other steps are computed";
-  if (numbers.extents != std::vector{graph.attributes(id)[1], graph.shape(id).back()}) return "steps or elements are left out";
+    return "the operator does not match the graph";
+  if (nest.steps != code_of_steps(graph, id)) return "the steps do not match the graph";
+  if (numbers.extents != std::vector{graph.attributes(id)[1], graph.shape(id).back()}) return "steps or elements are missing";
   if (nest.buffers.size() != operands.size() + roots.size() || numbers.buffers.size() != nest.buffers.size() ||
       numbers.coefficients.size() != nest.buffers.size() || nest.linears.size() != nest.buffers.size() ||
       nest.results.size() != roots.size())
-    return "an array is left out";
+    return "an array is missing";
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
     const bool written = b >= operands.size();
     const NodeId node = written ? roots[b - operands.size()] : static_cast<NodeId>(operands[b]);
     if (numbers.buffers[b] != node || nest.buffers[b].written != written || nest.buffers[b].dtype != graph[node].dtype)
-      return "an array is another";
+      return "an array does not match the graph";
     if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
-      return "an operand is not stored before";
+      return "an operand is not stored before the routine runs";
     if (written && (graph[node].op != Op::Steps || graph[node].operands != graph[id].operands || code_of_steps(graph, node) != nest.steps ||
                     nest.results[b - operands.size()] != graph.attributes(node)[0]))
-      return "a result is another";
+      return "a result does not match the graph";
     const std::array<std::int64_t, 2> strides =
         strides_of_steps(graph, node, written ? layout_of_result(graph, node, layouts, targets) : layouts[node]);
     const Coefficient along = nest.linears[b].of.back();
@@ -177,27 +177,27 @@ std::string verify_routine(const Graph& graph, const Partition& partition, std::
     const std::string_view wrong = wrong_steps(graph, partition, group, layouts, pieces, targets);
     return wrong.empty() ? std::string() : fail(wrong);
   }
-  if (roots.size() != 1 || !ir::is_routine(graph[roots[0]].op)) return fail("its root is no routine's result");
+  if (roots.size() != 1 || !ir::is_routine(graph[roots[0]].op)) return fail("the group output is not the result of a routine");
   const NodeId id = roots[0];
-  if (graph.elements(id) == 0) return pieces.empty() ? std::string() : fail("nothing is to be computed");
-  if (pieces.size() != 1) return fail("it is one piece");
+  if (graph.elements(id) == 0) return pieces.empty() ? std::string() : fail("there is nothing to compute");
+  if (pieces.size() != 1) return fail("a single subdomain is required");
   const auto& [nest, numbers] = pieces[0];
   const List operands = graph.operands(id), shape = graph.shape(id);
-  if (nest.routine != graph[id].op || !nest.body.empty()) return fail("another operator is computed");
-  if (nest.variant != graph.attributes(id).back()) return fail("it is another variant");
-  if (nest.buffers.size() != operands.size() + 1 || numbers.buffers.size() != nest.buffers.size()) return fail("an array is left out");
+  if (nest.routine != graph[id].op || !nest.body.empty()) return fail("the operator does not match the graph");
+  if (nest.variant != graph.attributes(id).back()) return fail("the variant does not match the graph");
+  if (nest.buffers.size() != operands.size() + 1 || numbers.buffers.size() != nest.buffers.size()) return fail("an array is missing");
   std::int64_t rows = 1;
   for (std::uint32_t l = 0; l < nest.outer; ++l) rows *= numbers.extents[l];
   if (rows * numbers.results != graph.elements(places_of_results(graph, id)) ||
       rows * numbers.extents.back() != graph.elements(graph.operand(id, 0)))
-    return fail("rows are left out");
+    return fail("rows are missing");
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
     const bool written = b == operands.size();
     const NodeId node = written ? id : static_cast<NodeId>(operands[b]);
     if (numbers.buffers[b] != node || nest.buffers[b].written != written || nest.buffers[b].dtype != graph[node].dtype)
-      return fail("an array is another");
+      return fail("an array does not match the graph");
     if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
-      return fail("an operand is not stored before");
+      return fail("an operand is not stored before the routine runs");
     // Element offsets between neighbors along each axis.
     const std::vector<std::int64_t> strides =
         strides_of(graph.shape(node), written ? layout_of_result(graph, id, layouts, targets) : layouts[node]);

@@ -826,26 +826,26 @@ std::string print(const Scheduled& scheduled) {
   const ScheduleNumbers& n = scheduled.numbers;
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
-  if (!s.parts.empty()) out += fmt::format(", the body in {} parts", s.parts.size() + 1);
-  if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements as a loop", s.rolled.count, s.rolled.period);
-  if (s.one_block) out += ", one block";
+  if (!s.parts.empty()) out += fmt::format(", body fissioned into {} loops", s.parts.size() + 1);
+  if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements rerolled into a loop", s.rolled.count, s.rolled.period);
+  if (s.one_block) out += ", one summation block";
   if (s.tile.rows > 0)
     out += fmt::format(
-        ", tiles of {} by {} in registers{}{}, {} by {} an item", s.tile.rows, s.tile.width, s.tile.packs_rows ? ", rows packed" : "",
-        s.tile.packs_columns ? s.tile.turned ? ", columns turned and packed" : ", columns packed" : "", n.tile_outer, n.tile);
-  if (s.tile.asks_ahead) out += ", columns asked for ahead";
+        ", register tiles of {} by {}{}{}, {} by {} per task", s.tile.rows, s.tile.width, s.tile.packs_rows ? ", rows packed" : "",
+        s.tile.packs_columns ? s.tile.turned ? ", columns transposed and packed" : ", columns packed" : "", n.tile_outer, n.tile);
+  if (s.tile.asks_ahead) out += ", columns prefetched";
   if (s.tile.shared) out += fmt::format(", columns packed once into {} bytes", n.shared_bytes);
-  if (s.abreast > 1) out += fmt::format(", {} rows abreast", s.abreast);
-  if (n.tile_rows > 1) out += fmt::format(" for {} rows", n.tile_rows);
+  if (s.abreast > 1) out += fmt::format(", unroll-and-jam by {} rows", s.abreast);
+  if (n.tile_rows > 1) out += fmt::format(" in tiles of {} rows", n.tile_rows);
   if (n.phases > 1 && !s.split && !s.tile.shared)
-    out += fmt::format(", columns of {} rows an item, {} bytes of partial results", n.chunk, n.shared_bytes);
+    out += fmt::format(", {} rows of a column per task, {} bytes of partial results", n.chunk, n.shared_bytes);
   if (s.split)
-    out += fmt::format(", {} chunks of {} elements a row, {} phases, {} bytes of partial results", n.chunks, n.chunk, n.phases,
-                       n.shared_bytes);
-  if (s.by_place) out += fmt::format(", {} ranges of {} places", n.chunks, n.chunk);
-  if (s.row_scratch) out += fmt::format(", {} values of a row kept in scratch", s.kept.size());
+    out += fmt::format(", split reduction: {} chunks of {} elements per row, {} phases, {} bytes of partial results", n.chunks, n.chunk,
+                       n.phases, n.shared_bytes);
+  if (s.by_place) out += fmt::format(", destination-partitioned scatter: {} ranges of {} elements", n.chunks, n.chunk);
+  if (s.row_scratch) out += fmt::format(", {} values of a row cached in a row buffer", s.kept.size());
   if (!s.packed.empty()) out += fmt::format(", {} accesses through transposed tiles of {} by {}", s.packed.size(), n.tile_outer, n.tile);
-  return out + fmt::format("; {} items, {} bytes of scratch, reads {} bytes, writes {}\n", n.items, n.scratch_bytes, n.bytes_read,
+  return out + fmt::format("; {} tasks, {} bytes of scratch, reads {} bytes, writes {} bytes\n", n.items, n.scratch_bytes, n.bytes_read,
                            n.bytes_written);
 }
 

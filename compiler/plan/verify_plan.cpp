@@ -549,26 +549,26 @@ class PlanVerifier {
   bool structure() {
     const Nest& n = *nest_;
     const NestNumbers& m = *numbers_;
-    if (n.loops() > 64 || m.extents.size() != n.loops()) return fail("the loops have other extents than they are many");
+    if (n.loops() > 64 || m.extents.size() != n.loops()) return fail("the number of extents does not match the number of loops");
     if (m.offsets.size() != n.linears.size() || m.coefficients.size() != n.linears.size() || m.by.size() != n.derived.size() ||
         m.bounds.size() != n.checks.size() || m.buffers.size() != n.buffers.size() || m.members.size() != n.buffers.size() ||
         m.outputs.size() != n.buffers.size() || m.slots.size() != n.slots.size() || m.signs.size() != n.slots.size())
-      return fail("the nest and its numbers are not of one another");
+      return fail("the nest and the nest parameters do not match");
     const std::uint64_t inner = n.reduced_mask();
     for (std::uint32_t l = 0; l < n.loops(); ++l)
       if (m.extents[l] < 0 || (m.extents[l] == 0 && !(inner >> l & 1))) return fail(fmt::format("loop i{} has extent {}", l, m.extents[l]));
     for (std::uint32_t k = 0; k < n.linears.size(); ++k) {
       if (n.linears[k].of.size() != variables() || m.coefficients[k].size() != variables())
-        return fail(fmt::format("linear {} has another number of variables", k));
+        return fail(fmt::format("affine map {} has a wrong number of variables", k));
       for (std::size_t v = 0; v < variables(); ++v)
         if (!is_of_class(n.linears[k].of[v], m.coefficients[k][v]))
-          return fail(fmt::format("the coefficient {} of linear {} is not of its class", m.coefficients[k][v], k));
+          return fail(fmt::format("the coefficient {} of affine map {} does not match its class", m.coefficients[k][v], k));
     }
     derived_loops_.clear();
     for (std::uint32_t q = 0; q < n.derived.size(); ++q) {
       const Derived& d = n.derived[q];
       if (d.place != kNone) {
-        if (d.place >= n.body.size()) return fail(fmt::format("q{} is no statement", q));
+        if (d.place >= n.body.size()) return fail(fmt::format("q{} does not refer to a statement", q));
         derived_loops_.push_back(n.body[d.place].loops);
         continue;
       }
@@ -580,13 +580,13 @@ class PlanVerifier {
     for (const Access& a : n.accesses)
       if (a.buffer >= n.buffers.size() || a.linear >= n.linears.size() || (a.table != kNone && a.table >= n.linears.size()) ||
           !is_of_family(a))
-        return fail("an access is to no buffer, or not of its family");
+        return fail("an access has no buffer, or its access group is wrong");
     for (const Check& c : n.checks)
-      if (c.linear >= n.linears.size()) return fail("a check has no linear");
+      if (c.linear >= n.linears.size()) return fail("a bounds check has no affine map");
     needed_sweeps_ = 1;
     for (std::uint32_t i = 0; i < n.body.size(); ++i)
       if (!statement(i)) return false;
-    if (n.sweeps != needed_sweeps_) return fail(fmt::format("{} sweeps, where its reductions need {}", n.sweeps, needed_sweeps_));
+    if (n.sweeps != needed_sweeps_) return fail(fmt::format("{} sweeps are planned, but the reductions need {}", n.sweeps, needed_sweeps_));
     return modes();
   }
 
@@ -636,24 +636,25 @@ class PlanVerifier {
     if (s.kind == Kind::Reduce) needed_sweeps_ = std::max(needed_sweeps_, ++stage);
     if (s.kind == Kind::Store && !is_behind(i) && s.loops & inner) needed_sweeps_ = std::max<std::uint8_t>(needed_sweeps_, stage + 1);
     if (is_behind(i)) stage = n.sweeps;
-    if (s.stage != stage) return fail(fmt::format("v{} is computed in sweep {}, which its operands have {}", i, s.stage, stage));
-    if (s.guard != kNone && n.body[s.guard].kind != Kind::Guard) return fail(fmt::format("v{} is no guard", s.guard));
+    if (s.stage != stage) return fail(fmt::format("v{} is computed in sweep {}, but its operands need sweep {}", i, s.stage, stage));
+    if (s.guard != kNone && n.body[s.guard].kind != Kind::Guard) return fail(fmt::format("v{} is not a guard", s.guard));
     switch (s.kind) {
       case Kind::Load:
       case Kind::Store: {
         if (s.at >= n.accesses.size()) return fail(fmt::format("v{} has no access", i));
         const Access& access = n.accesses[s.at];
-        if (n.buffers[access.buffer].written != (s.kind == Kind::Store)) return fail(fmt::format("v{} is not what its buffer is for", i));
+        if (n.buffers[access.buffer].written != (s.kind == Kind::Store))
+          return fail(fmt::format("v{} does not match the use of its buffer", i));
         if (s.kind == Kind::Store && s.a == kNone) return fail("nothing is stored");
         if (!is_behind(i)) varies |= loops_of(access.linear) | (access.table == kNone ? 0 : loops_of(access.table));
         break;
       }
       case Kind::Index:
-        if (s.at >= n.linears.size()) return fail(fmt::format("v{} is no index", i));
+        if (s.at >= n.linears.size()) return fail(fmt::format("v{} is not an index", i));
         if (!is_behind(i)) varies |= loops_of(s.at);
         break;
       case Kind::Slot:
-        if (s.at >= n.slots.size()) return fail(fmt::format("v{} is no slot", i));
+        if (s.at >= n.slots.size()) return fail(fmt::format("v{} is not a scalar parameter", i));
         break;
       case Kind::Guard:
         if (s.at + s.count > n.checks.size()) return fail(fmt::format("v{} has no checks", i));
@@ -666,7 +667,7 @@ class PlanVerifier {
         break;
       }
       case Kind::Place:
-        if (s.a == kNone || s.at >= n.checks.size()) return fail(fmt::format("v{} is no place", i));
+        if (s.a == kNone || s.at >= n.checks.size()) return fail(fmt::format("v{} is not a checked index", i));
         break;
       case Kind::Reduce: varies &= ~inner; [[fallthrough]];
       case Kind::Scan:
@@ -677,7 +678,7 @@ class PlanVerifier {
     if (accumulates && n.kind == NestKind::Rows) varies &= ~(std::uint64_t{1} << n.vector_loop());
     for (std::uint64_t left = varies & ~s.loops; left; left &= left - 1)  // loops of one iteration change nothing
       if (numbers_->extents[static_cast<std::size_t>(__builtin_ctzll(left))] == 1) varies &= ~(left & -left);
-    if (varies & ~s.loops) return fail(fmt::format("v{} varies along a loop that it does not know", i));
+    if (varies & ~s.loops) return fail(fmt::format("v{} varies along a loop that is missing from its loops", i));
     return true;
   }
 
@@ -711,22 +712,22 @@ class PlanVerifier {
   bool modes() {
     const Nest& n = *nest_;
     if (n.short_rows && (n.kind != NestKind::Map || n.loops() != 1 || n.phases != 1 || n.has(Kind::Scan) || n.derived.empty()))
-      return fail("rows in sequence cannot be short rows");
+      return fail("rows in sequence must not be short rows");
     if (n.short_rows)
       for (const Derived& d : n.derived)
         if (d.place != kNone || coefficient(d.linear, 0) != 1 || numbers_->offsets[d.linear] != 0 ||
             numbers_->by[&d - n.derived.data()] != numbers_->by[0])
-          return fail("short rows have one length");
+          return fail("short rows must have one length");
     for (std::uint32_t i = 0; i < n.body.size(); ++i)
       if (n.body[i].kind == Kind::Store && n.body[i].count > 1 && !are_side_by_side(i))
-        return fail(fmt::format("v{} and the {} stores after it do not lie side by side", i, n.body[i].count - 1));
+        return fail(fmt::format("v{} and the {} stores after it are not adjacent", i, n.body[i].count - 1));
     if (n.has(Kind::Reduce) || n.addition()) {
       const std::uint64_t inner = n.reduced_mask(), ordered = group_.reduced | group_.ordered;
       std::int64_t loops = 1, elements = 1, kept_loops = 1, kept = 1;
       for (std::uint32_t l = 0; l < n.loops(); ++l) (inner >> l & 1 ? loops : kept_loops) *= numbers_->extents[l];
       for (std::size_t i = 0; i < group_.domain.size(); ++i) (ordered >> i & 1 ? elements : kept) *= group_.domain[i];
       if (loops != elements) return fail(fmt::format("{} elements are reduced in {} iterations", elements, loops));
-      if (kept_loops != kept) return fail(fmt::format("{} elements are kept in {} iterations", kept, kept_loops));
+      if (kept_loops != kept) return fail(fmt::format("{} elements are stored in {} iterations", kept, kept_loops));
     }
     return true;
   }
@@ -887,7 +888,7 @@ class PlanVerifier {
       for (std::size_t v = nest_->loops(); v < variables(); ++v)
         affine = affine && (t.of[v] == 0 || nest_->derived[v - nest_->loops()].place != kNone);
       if (affine && s.guard == kNone)
-        return fail(fmt::format("v{} reads elements {} .. {} of %{}, which has {} .. {}", i, plain.low, plain.high,
+        return fail(fmt::format("v{} reads elements {} .. {} of %{}, which has elements {} .. {}", i, plain.low, plain.high,
                                 numbers_->buffers[access.buffer], low, high));
       if (!guarded(s, t, low, high)) undecided_.push_back(i);
     }
@@ -964,7 +965,7 @@ class PlanVerifier {
       while (end < stores.size() && stores[end].node == stores[k].node && stores[end].output == stores[k].output) ++end;
       if (std::find(group_.roots.begin(), group_.roots.end(), stores[k].node) == group_.roots.end() ||
           !expects(stores[k].node, stores[k].output))
-        return fail(fmt::format("%{} is stored, which the group does not want", stores[k].node));
+        return fail(fmt::format("%{} is stored, but the group does not need it", stores[k].node));
       if (!covers(std::span(stores).subspan(k, end - k))) return false;
       ++found;
     }
@@ -1077,7 +1078,7 @@ class PlanVerifier {
       const std::uint64_t loops = loops_of_store(store.statement);
       std::int64_t points = 1;
       for (std::uint32_t l = 0; l < nest_->loops(); ++l) points *= loops >> l & 1 ? numbers_->extents[l] : 1;
-      if (points > 2 * most) return fail(fmt::format("more is stored than %{} has", node));
+      if (points > 2 * most) return fail(fmt::format("more elements are stored than %{} has", node));
       at_.assign(nest_->loops(), 0);
       for (std::int64_t p = 0; p < points; ++p) {
         std::int64_t rest = p;
@@ -1086,7 +1087,7 @@ class PlanVerifier {
         evaluate();
         if (s.guard != kNone && !values_[s.guard]) continue;
         if (!index_of(graph_.shape(node), layout, linear_at(nest_->accesses[s.at].linear), index_))
-          return fail(fmt::format("a store is outside of %{}", node));
+          return fail(fmt::format("a store is outside %{}", node));
         const auto position = static_cast<std::size_t>(element_of(graph_.shape(node), {}, index_.data()));
         if (stored[position]) return fail(fmt::format("an element of %{} is stored twice", node));
         stored[position] = true;
@@ -1106,12 +1107,12 @@ class PlanVerifier {
       const std::int64_t c = coefficient(access.linear, v);
       if (is_loop(v)) {
         if (inner >> v & 1) {
-          if (c) return fail("updates are added along the loop that data index");
+          if (c) return fail("updates are added along the loop with data-dependent indices");
           continue;
         }
         set = field_times(set, geometric_sum(kElement.power(c), numbers_->extents[v]));
       } else if (c) {
-        if (nest_->derived[v - nest_->loops()].place != s.b) return fail("updates are added where no place says");
+        if (nest_->derived[v - nest_->loops()].place != s.b) return fail("updates are added without a checked index");
         set = field_times(set, geometric_sum(kElement.power(c), bound_of_place(s.b)));
       }
     }
@@ -1121,7 +1122,7 @@ class PlanVerifier {
     const auto axis = static_cast<std::size_t>(graph_.attributes(store.node)[0]);
     for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i])
       wanted = field_times(wanted, geometric_sum(kElement.power(layout ? (*layout)[i] : stride), i == axis ? shape[i] : updates[i]));
-    return set == wanted || fail(fmt::format("updates of different tasks may meet in %{}", store.node));
+    return set == wanted || fail(fmt::format("updates of different tasks may have the same element of %{}", store.node));
   }
 
   // ---- points
@@ -1215,14 +1216,14 @@ class PlanVerifier {
       node = members[static_cast<std::size_t>(member)];
       if (numbers) {
         values_[i] = leaf(Leaf::Slot, graph_[node].bits, 0);
-        return element == member * words || fail(fmt::format("v{} reads a part of a number", i));
+        return element == member * words || fail(fmt::format("v{} reads a part of an element", i));
       }
     }
     std::int64_t low, high;
     const Layout contiguous;
     reach_of(graph_.shape(node), numbers_->outputs[access.buffer] == NestNumbers::kUnrounded ? contiguous : layouts_[node], low, high);
     if (element < low || element > high || graph_.elements(node) == 0)
-      return fail(fmt::format("v{} reads element {} of %{}, which has {} .. {}", i, element, node, low, high));
+      return fail(fmt::format("v{} reads element {} of %{}, which has elements {} .. {}", i, element, node, low, high));
     values_[i] = leaf(Leaf::Memory, node, static_cast<std::uint64_t>(element));
     return true;
   }
@@ -1264,13 +1265,13 @@ class PlanVerifier {
         std::vector<std::int64_t> shape(graph_.shape(node).begin(), graph_.shape(node).end());
         shape[list->axis] = 1;
         if (!index_of(shape, list->strides, element, index_) || member < 0 || member >= graph_.shape(node)[list->axis])
-          return fail(fmt::format("a store is outside of the members of %{}", node));
+          return fail(fmt::format("a store is outside the members of %{}", node));
         index_[list->axis] = member;
       } else if (!index_of(graph_.shape(node), layout_of_store(node, numbers_->outputs[access.buffer]), element, index_)) {
         return fail(fmt::format("element {} is stored, which %{} does not have", element, node));
       }
       if (points_.value(node, index_) != values_[s.a])
-        return fail(fmt::format("[{}] of %{} is computed from something else than the graph says", fmt::join(index_, ", "), node));
+        return fail(fmt::format("[{}] of %{} is not computed as the graph defines it", fmt::join(index_, ", "), node));
     }
     return true;
   }
@@ -1284,14 +1285,14 @@ class PlanVerifier {
     if (layout) stride = (*layout)[axis];
     const std::int64_t place = place_of(places_, values_[s.b], bound_of_place(s.b));
     if (!index_of(shape, layout, element - place * stride, index_) || (index_[axis] != 0 && shape[axis] > 1))
-      return fail(fmt::format("an update is added outside of %{}", node));
+      return fail(fmt::format("an update is added outside %{}", node));
     std::int64_t along = 0;
     for (std::size_t i = 0; i < group_.domain.size(); ++i)
       if (group_.ordered >> i & 1) along = along * group_.domain[i] + domain_[i];
     index_[axis] = along;
     const NodeId places = graph_.operand(node, 1), updates = graph_.operand(node, 2);
     if (points_.value(updates, index_) != values_[s.a] || points_.value(places, index_) != values_[s.b])
-      return fail(fmt::format("what is added to %{} is computed from something else than the graph says", node));
+      return fail(fmt::format("an update of %{} is not computed as the graph defines it", node));
     return true;
   }
 
@@ -1381,9 +1382,9 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
   const auto fail = [&](std::string_view what) {
     return fmt::format("schedule: {}\n{}{}\n", what, print(nest, numbers), print(scheduled));
   };
-  if (n.tile < 1 && numbers.extents[nest.vector_loop()] > 0) return fail("tasks without elements");
+  if (n.tile < 1 && numbers.extents[nest.vector_loop()] > 0) return fail("tasks have no elements");
   if (n.tile_outer < 1 || n.tile_rows < 1 || n.chunks < 1 || s.abreast < 1 || s.width < 1)
-    return fail("a number of a schedule is not positive");
+    return fail("a schedule parameter is not positive");
   // The tasks: the shared loops, each in parts.
   std::int64_t tasks = 1, outer = 1;
   for (std::uint32_t l = 0; l < nest.outer; ++l) {
@@ -1394,7 +1395,7 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
   if (nest.kind != NestKind::Lanes) tasks *= parts(numbers.extents[nest.vector_loop()], std::max<std::int64_t>(n.tile, 1));
   if (columns) {
     tasks = parts(outer, std::max<std::int64_t>(n.chunk, 1));
-    if (n.chunk % ir::kRowBlock != 0 || n.tile * n.items < numbers.extents[nest.vector_loop()]) return fail("columns are left out");
+    if (n.chunk % ir::kRowBlock != 0 || n.tile * n.items < numbers.extents[nest.vector_loop()]) return fail("columns are missing");
   } else if (s.split && nest.kind != NestKind::Map) {
     std::int64_t counted = 1;
     for (std::uint32_t l = 0; l < nest.loops(); ++l)
@@ -1404,25 +1405,25 @@ std::string verify_schedule(const Nest& nest, const NestNumbers& numbers, const 
       for (std::uint32_t l = nest.outer; l < nest.outer + nest.runs; ++l) counted *= numbers.extents[l];
     }
     const std::int64_t block = nest.kind == NestKind::Lanes ? ir::kLaneBlock : ir::kRowBlock, blocks = n.chunk / block;
-    if (n.chunk % block != 0 || (blocks & (blocks - 1)) != 0) return fail("a chunk is not a power of two of blocks");
-    if (n.chunk * n.chunks < counted) return fail("chunks leave out a part of a row");
+    if (n.chunk % block != 0 || (blocks & (blocks - 1)) != 0) return fail("the number of blocks in a chunk is not a power of two");
+    if (n.chunk * n.chunks < counted) return fail("chunks do not cover a whole row");
     tasks *= n.chunks;
   } else if (s.by_place) {
     std::int64_t places = 0;
     if (const Statement* const add = nest.addition()) places = numbers.bounds[nest.body[add->b].at];
-    if (n.chunk * n.chunks < places) return fail("ranges of places leave out some");
+    if (n.chunk * n.chunks < places) return fail("destination ranges do not cover all elements");
     tasks *= n.chunks;
   }
-  if (n.items != tasks) return fail(fmt::format("{} tasks cover the loops, not {}", tasks, n.items));
+  if (n.items != tasks) return fail(fmt::format("{} tasks cover the loops, but the schedule has {}", tasks, n.items));
   if (s.tile.rows > 0) {
     const loops::Contraction c = loops::contraction_of(nest);
-    if (c.sum == Statement::kNone) return fail("tiles of what is no contraction");
+    if (c.sum == Statement::kNone) return fail("register tiles require a contraction");
     if (s.tile.pitch > 0 && numbers.extents[c.reduced_loop] > s.tile.pitch) return fail("packed rows overlap");
     const std::int64_t rows = s.tile.swapped ? n.tile : n.tile_outer, columns = s.tile.swapped ? n.tile_outer : n.tile;
     if (columns % s.tile.width != 0 || rows % s.tile.rows != 0) return fail("a task ends inside a tile");
-    if (s.tile.one_block && numbers.extents[nest.outer] > ir::kRowBlock) return fail("more than one block");
+    if (s.tile.one_block && numbers.extents[nest.outer] > ir::kRowBlock) return fail("more than one summation block");
     if (n.phases != (s.tile.shared ? 2 : 1) || n.shared_bytes < loops::shared_bytes(nest, numbers, s.tile))
-      return fail("the phases do not fit");
+      return fail("the phases do not match");
   }
   if (n.scratch_bytes < ScratchLayout::bytes(nest, s, numbers, n)) return fail("the scratch is too small");
   return {};
