@@ -242,19 +242,21 @@ Array load_npy(const std::string& path) {
 
 Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes, std::shared_ptr<void> owner) {
   const auto fail = [&](const std::string& why) {
-    throw IoError(fmt::format("load_npy: {}: {}", path, os::was_shortened(bytes.data()) ? "was shortened while it was read" : why));
+    throw IoError(
+        fmt::format("load_npy: {}: {}", path, os::was_shortened(bytes.data()) ? "the file was shortened while it was read" : why));
   };
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(bytes[i]); };
 
-  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) fail("is not a .npy file");
-  if (bytes.size() < 10) fail("is cut off within its first 10 bytes");
+  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) fail("the file is not a .npy file");
+  if (bytes.size() < 10) fail("the file is cut off within its first 10 bytes");
   const std::uint32_t version = byte(6);
-  if (version < 1 || version > 3 || byte(7) != 0) fail(fmt::format("has format {}.{}; onepass reads 1.0, 2.0 and 3.0", version, byte(7)));
+  if (version < 1 || version > 3 || byte(7) != 0)
+    fail(fmt::format("the file has format {}.{}; onepass reads 1.0, 2.0 and 3.0", version, byte(7)));
   const std::size_t start = version == 1 ? 10 : 12;
-  if (bytes.size() < start) fail("is cut off within its first 12 bytes");
+  if (bytes.size() < start) fail("the file is cut off within its first 12 bytes");
   const std::size_t length = version == 1 ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
   if (length > bytes.size() - start)
-    fail(fmt::format("is cut off: its header should have {} bytes, but the file has only {} after its first {}", length,
+    fail(fmt::format("the file is cut off: its header should have {} bytes, but the file has only {} after its first {}", length,
                      bytes.size() - start, start));
   Header header;
   try {
@@ -275,7 +277,7 @@ Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes,
   }
   const auto wanted = static_cast<std::uint64_t>(count * element);
   if (data.size() != wanted)
-    fail(fmt::format("has {} bytes of elements, but its header needs {} ({} elements of {})", data.size(), wanted, count,
+    fail(fmt::format("the file has {} bytes of elements, but its header needs {} ({} elements of {})", data.size(), wanted, count,
                      name_of(header.dtype)));
 
   // Fortran order is row-major order of the reversed shape.
@@ -300,7 +302,7 @@ Array runtime::array_of_npy(const std::string& path, std::span<std::byte> bytes,
     else if (element == 4) copy_swapped<std::uint32_t>(data.data(), out, count);
     else if (element == 8) copy_swapped<std::uint64_t>(data.data(), out, count);
   }
-  if (os::was_shortened(bytes.data())) fail("was shortened while it was read");
+  if (os::was_shortened(bytes.data())) fail("the file was shortened while it was read");
   return header.fortran_order ? result.transpose() : result;
 }
 

@@ -63,7 +63,7 @@ class Shortened(CommandCase):
             for threads in "1", "3":
                 done = run(to, "x*2", "x=x.npy", "-o", "out=y.npy", "--threads", threads)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-                self.assertRegex(done.stderr, r"^onepass: \w+: x.npy: was shortened while it was read[^\n]*\n$")
+                self.assertRegex(done.stderr, r"^onepass: \w+: x.npy: the file was shortened while it was read[^\n]*\n$")
                 self.assertNotIn("y.npy", self.files())
         self.assertEqual(run(1 << 20, "sum(x)", "x=x.npy", "-o", "out=y.npy", "--mode", "reference", "--compare").returncode, 2)
         with open(self.path("jobs"), "w") as file:
@@ -146,7 +146,7 @@ class Run(CommandCase):
         programs = glob.glob(os.path.join(PROGRAMS, "*.fuse"))
         self.assertGreaterEqual(len(programs), 5)
         for program in programs:
-            self.fails("run", program, says="is missing: add")
+            self.fails("run", program, says="is missing. Add")
 
     def test_an_existing_output_is_replaced_even_if_it_is_an_input(self):
         self.write("x.npy", [1, 2])
@@ -262,7 +262,7 @@ class RunErrors(CommandCase):
         self.fails("run", "total = x", "x=x.npy", "-o", "totl=y.npy", says=["no output `totl`", "`total`"])
 
     def test_input_that_does_not_exist(self):
-        self.fails("run", "weights*2", "wieghts=x.npy", "-o", "out=y.npy", says=["no input `wieghts`", "perhaps you mean `weights`"])
+        self.fails("run", "weights*2", "wieghts=x.npy", "-o", "out=y.npy", says=["no input `wieghts`", "did you mean `weights`"])
 
     def test_missing_input(self):
         self.fails("run", "x*w", "x=x.npy", "-o", "out=y.npy", says=["input `w` is missing", "w=FILE.npy"])
@@ -324,8 +324,8 @@ class RunErrors(CommandCase):
         self.fails("run", *rest, "--mode", "refrence", says=["`refrence`", "`reference`", "adaptive"])
         self.fails("run", *rest, "--relax", "contract,fast", says=["`fast`", "approximate"])
         for count in ("0", "", "0x2", "-1", "+2", " 2", "2 ", "2.0", "1e1", "100000", "99999999999999999999", "two"):
-            self.fails("run", *rest, "--threads", count, says=["--threads: a decimal number from 1 to", f"`{count}`"])
-            self.fails("bench", "x*2", "--shapes", "x=f32[4]", "--threads", count, says=["--threads: a decimal number from 1 to", f"`{count}`"])
+            self.fails("run", *rest, "--threads", count, says=["is not a decimal number from 1 to", f"--threads: `{count}`"])
+            self.fails("bench", "x*2", "--shapes", "x=f32[4]", "--threads", count, says=["is not a decimal number from 1 to", f"--threads: `{count}`"])
         self.fails("run", *rest, "--threads=", says="--threads")
         for relaxations in ("contract,,approximate", "", ",", "contract,", ",contract"):
             self.fails("run", *rest, "--relax", relaxations, says=["--relax: a relaxation is missing in", f"`{relaxations}`"])
@@ -575,22 +575,22 @@ class Outputs(CommandCase):
         os.symlink("new.npy", self.path("link.npy"))
         before = self.files()
         for other in ("new.npy", "./new.npy", "sub/../new.npy", "link.npy", self.path("new.npy")):
-            self.fails(*text, "-o", "a=new.npy", "-o", f"b={other}", says=["the outputs `a` and `b` have one file", other])
-            self.fails(*text, "-o", "a=new.npy", "--stats", other, says=["--stats and the output `a` have one file"])
+            self.fails(*text, "-o", "a=new.npy", "-o", f"b={other}", says=["the outputs `a` and `b` have the same file", other])
+            self.fails(*text, "-o", "a=new.npy", "--stats", other, says=["--stats and the output `a` have the same file"])
         for stats in ("x.npy", "./x.npy", "sub/../x.npy"):
-            self.fails(*text, "-o", "a=new.npy", "--stats", stats, says=["--stats would destroy the input `x`"])
-        self.fails(*text, "-o", "a=-", "-o", "b=/dev/fd/1", says="the outputs `a` and `b` have one file")
-        self.fails(*text, "-o", "a=-", "--stats", "-", says="--stats and the output `a` have one file")
+            self.fails(*text, "-o", "a=new.npy", "--stats", stats, says=["--stats would overwrite the input `x`"])
+        self.fails(*text, "-o", "a=-", "-o", "b=/dev/fd/1", says="the outputs `a` and `b` have the same file")
+        self.fails(*text, "-o", "a=-", "--stats", "-", says="--stats and the output `a` have the same file")
         self.assertEqual(self.files(), before)
         with open(self.path("p.fuse"), "w", encoding="utf-8") as file:
             file.write("x*2")
         job = json.dumps({"formula": "x*2", "inputs": {"x": "x.npy"}, "outputs": {"out": "jobs"}})
         with open(self.path("jobs"), "w", encoding="utf-8") as file:
             file.write(job + "\n")
-        self.fails("run", "p.fuse", "x=x.npy", "-o", "out=p.fuse", says="the output `out` would destroy the program, p.fuse")
-        self.fails("run", "p.fuse", "x=x.npy", "-o", "out=new.npy", "--stats", "p.fuse", says="--stats would destroy the program, p.fuse")
-        self.fails("run", "--batch", "jobs", "--stats", "jobs", says="--stats would destroy the batch, jobs")
-        self.assertIn("would destroy the batch", json.loads(self.onepass("run", "--batch", "jobs").stdout)["error"])
+        self.fails("run", "p.fuse", "x=x.npy", "-o", "out=p.fuse", says="the output `out` would overwrite the program, p.fuse")
+        self.fails("run", "p.fuse", "x=x.npy", "-o", "out=new.npy", "--stats", "p.fuse", says="--stats would overwrite the program, p.fuse")
+        self.fails("run", "--batch", "jobs", "--stats", "jobs", says="--stats would overwrite the batch, jobs")
+        self.assertIn("would overwrite the batch", json.loads(self.onepass("run", "--batch", "jobs").stdout)["error"])
         for file in ("x.npy", "s"):
             answer = self.onepass("run", "--batch", "-", "--stats", "s" if file == "s" else "x.npy", input=job.replace('"jobs"', '"s"'))
             self.assertIn("--stats", json.loads(answer.stdout)["error"])
@@ -773,7 +773,7 @@ class Batch(CommandCase):
     def test_files_that_cannot_be_read(self):
         self.fails("run", "--batch", "none.jsonl", says="none.jsonl")
         self.fails("run", "--batch", self.folder, says="directory")
-        self.fails("run", "--batch", "-", "x*2", says="--batch takes program")
+        self.fails("run", "--batch", "-", "x*2", says="--batch reads program")
 
 
 class Dump(CommandCase):
@@ -952,7 +952,7 @@ class Diff(CommandCase):
         self.dump("a.json", "y = x*2; z = sum(y)", *self.SHAPES, "--json")  # a dump is a program
         self.assertEqual(self.onepass("diff", "a.json", "y = x*2; z = sum(y)", *self.SHAPES).stdout, "")
         other = self.onepass("diff", "y = x*2", "z = w*2", *self.SHAPES, "--other-shapes", "w=f32[64,256]", code=1).stdout
-        self.assertIn("kernel 0 (y) is in the first alone", other)
+        self.assertIn("kernel 0 (y) is only in the first program", other)
 
     def test_shapes(self):
         text = self.onepass("diff", "p = softmax(x)", *self.SHAPES, "--other-shapes", "x=f32[64,1]", code=1).stdout
@@ -973,8 +973,8 @@ class Diff(CommandCase):
         self.assertNotIn("graph:", text)
         self.assertRegex(text, r"kernels: 1 -> \d+")
         self.assertIn("kernel 0 (p): boundary_reason: output -> unfused", text)
-        self.assertIn("is in the second alone", text)
-        self.assertIn("is in the first alone", self.onepass("diff", "unfused.json", "fused.json", code=1).stdout)
+        self.assertIn("is only in the second program", text)
+        self.assertIn("is only in the first program", self.onepass("diff", "unfused.json", "fused.json", code=1).stdout)
 
     def test_only_the_schedule(self):
         self.dump("a.json", "x*2 + 1", "--shapes", "x=f32[64]", "--json")
@@ -1001,7 +1001,7 @@ class Diff(CommandCase):
         os.remove(self.path("b/flip.ll"))
         self.text("b/more/new.ll", "x")
         lines = self.onepass("diff", "a", "b", code=1).stdout
-        for part in ("flip.ll is in a alone", "more/new.ll is in b alone", "gelu.ll:\n", "  + declare", f"1 of {len(os.listdir(self.path('a'))) - 1} files in both folders differ"):
+        for part in ("flip.ll is only in a", "more/new.ll is only in b", "gelu.ll:\n", "  + declare", f"1 of {len(os.listdir(self.path('a'))) - 1} files in both folders differ"):
             self.assertIn(part, lines)
 
     def test_the_edits_are_right_and_as_few_as_can_be(self):
@@ -1024,7 +1024,7 @@ class Diff(CommandCase):
         self.text("b", "".join(f"{2*i}\n" for i in range(5000)))
         text = self.onepass("diff", "a", "b", code=1).stdout
         self.assertLess(len(text.splitlines()), 50)
-        self.assertRegex(text, r"… and \d{4} changed lines more")
+        self.assertRegex(text, r"… and \d{4} more changed lines")
         self.assertGreater(len(self.onepass("diff", "a", "b", "--all", code=1).stdout.splitlines()), 5000)
 
     def test_what_is_not_text_is_not_printed(self):
@@ -1033,16 +1033,16 @@ class Diff(CommandCase):
                 file.write(data)
         npy.write(self.path("x.npy"), [1, 2], None, "<f4")
         npy.write(self.path("y.npy"), [1, 3], None, "<f4")
-        self.assertEqual(self.onepass("diff", "x.npy", "y.npy", code=1).stdout, "x.npy and y.npy: either is not text; they differ in their bytes\n")
+        self.assertEqual(self.onepass("diff", "x.npy", "y.npy", code=1).stdout, "x.npy and y.npy: either is not text; the bytes differ\n")
         self.assertEqual(self.onepass("diff", "x.npy", "x.npy").stdout, "")
-        self.assertEqual(self.onepass("diff", "text", "zero", code=1).stdout, "text and zero: the second is not text; they differ in their bytes\n")
-        self.assertEqual(self.onepass("diff", "latin", "text", code=1).stdout, "latin and text: the first is not text; they differ in their bytes\n")
+        self.assertEqual(self.onepass("diff", "text", "zero", code=1).stdout, "text and zero: the second is not text; the bytes differ\n")
+        self.assertEqual(self.onepass("diff", "latin", "text", code=1).stdout, "latin and text: the first is not text; the bytes differ\n")
         self.assertIn("  - a?[2Jb\n", self.onepass("diff", "escape", "text", code=1).stdout)
         for folder in "ab":
             os.mkdir(self.path(folder))
             npy.write(self.path(folder + "/x.npy"), [ord(folder)], None, "<f4")
-        self.assertEqual(self.onepass("diff", "a", "b", code=1).stdout, "x.npy: either is not text; they differ in their bytes\n1 of 1 files in both folders differ\n")
-        self.fails("diff", "/dev/zero", "text", says="too long to compare")
+        self.assertEqual(self.onepass("diff", "a", "b", code=1).stdout, "x.npy: either is not text; the bytes differ\n1 of 1 files in both folders differ\n")
+        self.fails("diff", "/dev/zero", "text", says="too large to compare")
         for folder in "ab":
             os.mkfifo(self.path(folder + "/pipe"))
         self.assertNotIn("pipe", self.onepass("diff", "a", "b", code=1).stdout)
@@ -1056,7 +1056,7 @@ class Diff(CommandCase):
         self.fails("diff", "a", "a", "a", says="got 3")
         self.fails("diff", "bad.json", "bad.json", says="`onepass dump --json`")
         self.dump("good.json", "x*2", *self.SHAPES, "--json")
-        self.fails("diff", "good.json", "a", says="give two of one form")
+        self.fails("diff", "good.json", "a", says="Pass two files of the same form")
         self.text("list.json", '{"version": 1, "graph": "", "kernels": [1]}')
         self.fails("diff", "good.json", "list.json", says="list.json")
 
@@ -1115,7 +1115,7 @@ class Numbers(CommandCase):
         self.assertEqual(self.onepass("run", "x*1", "x=3").stdout, "3\n")
         self.fails("run", "x", "x=3x", says="3x: cannot be opened")
         self.fails("run", "x", "x=007", says="007: cannot be opened")
-        self.fails("run", "x", "x=99999999999999999999", says="does not fit 64 bits")
+        self.fails("run", "x", "x=99999999999999999999", says="does not fit in 64 bits")
 
     def test_in_a_batch(self):
         self.write("x.npy", [1, 2])
@@ -1123,7 +1123,7 @@ class Numbers(CommandCase):
         answers = self.onepass("run", "--batch", "-", input="".join(json.dumps(job) + "\n" for job in jobs)).stdout
         self.assertEqual(answers, '{"ok":true}\n' * 3)
         self.assertEqual([npy.read(self.path(f"y{i}.npy"))[0] for i in range(3)], [[4, 7], [1.5, 2], [3, 5]])
-        for job, says in (({"formula": "2", "inputs": {}}, "no output is asked for"), ({"formula": "x", "inputs": {"x": "-"}, "outputs": {"out": "y.npy"}}, "cannot be standard input")):
+        for job, says in (({"formula": "2", "inputs": {}}, "the job requests no output"), ({"formula": "x", "inputs": {"x": "-"}, "outputs": {"out": "y.npy"}}, "cannot be standard input")):
             self.assertIn(says, json.loads(self.onepass("run", "--batch", "-", input=json.dumps(job)).stdout)["error"])
 
 
@@ -1176,20 +1176,20 @@ class Archives(CommandCase):
 
     def test_errors(self):
         self.archive("data.npz", x=[1, 2, 3], w=[10, 20, 30])
-        self.fails("run", "v + x", "v=data.npz", "data.npz", says=["data.npz: has no array `v`", "x, w"])
+        self.fails("run", "v + x", "v=data.npz", "data.npz", says=["data.npz: the file has no array `v`", "x, w"])
         self.fails("run", "v + x", "data.npz", says="input `v` is missing")
         self.fails("run", "x + 1", "x=data.npy:x", says="data.npy:x: cannot be opened")
         self.write("plain.npz", [1])
-        self.fails("run", "x", "plain.npz", says="plain.npz: is not a .npz file")
-        self.assertEqual(self.onepass("run", "x", "x=plain.npz").stdout, "[1.]\n")  # its contents are a .npy file
-        self.fails("run", "a = 1; b = 2", "-o", "a=y.npz", "-o", "b=./y.npz", says="have one file")
+        self.fails("run", "x", "plain.npz", says="plain.npz: the file is not a .npz file")
+        self.assertEqual(self.onepass("run", "x", "x=plain.npz").stdout, "[1.]\n")  # by its bytes it is a .npy file
+        self.fails("run", "a = 1; b = 2", "-o", "a=y.npz", "-o", "b=./y.npz", says="have the same file")
         self.fails("run", "a = 1; b = 2", "-o", "y.npz", "-o", "a=y.npz", says="given twice")
         with open(self.path("data.npz"), "rb") as file:
             whole = file.read()
         for at in (0, 1, len(whole) // 2, len(whole) - 1):
             with open(self.path("cut.npz"), "wb") as file:
                 file.write(whole[:at] if at > 1 else b"PK\x03\x04"[: 4 * at + 4])
-            self.fails("run", "x", "x=cut.npz", says="cut.npz: is")
+            self.fails("run", "x", "x=cut.npz", says="cut.npz: the file is")
         changed = bytearray(whole)
         changed[whole.index(b"\x93NUMPY") + 130] ^= 1  # an element of the first array
         with open(self.path("changed.npz"), "wb") as file:
@@ -1256,13 +1256,13 @@ class Pictures(CommandCase):
         for cut in (8, 20, 40, len(whole) - 14):
             with open(self.path("cut.png"), "wb") as file:
                 file.write(whole[:cut])
-            self.fails("run", "p", "p=cut.png", says="cut.png: is no PNG picture that can be read")
+            self.fails("run", "p", "p=cut.png", says="cut.png: the file is not a readable PNG picture")
         huge = bytearray(whole)
         huge[16:24] = struct.pack(">II", 900000, 900000)
         huge[29:33] = struct.pack(">I", zlib.crc32(bytes(huge[12:29])))
         with open(self.path("huge.png"), "wb") as file:
             file.write(huge)
-        self.fails("run", "p", "p=huge.png", says="huge.png: is no PNG picture that can be read: it is cut off")
+        self.fails("run", "p", "p=huge.png", says="huge.png: the file is not a readable PNG picture: it is cut off")
         self.assertEqual(self.files(), ["cut.png", "huge.png"])
 
 
@@ -1388,8 +1388,8 @@ class Others(CommandCase):
         # doctor always compiles: it neither reads nor writes the cache
         folder = self.path("doctors_cache")
         told = self.onepass("doctor", ONEPASS_CACHE_DIR=folder)
-        self.assertIn("behind the first compile", told.stdout)
-        self.assertIn(f"cache folder: {folder} (not there yet)", told.stdout)
+        self.assertIn("after the first compilation", told.stdout)
+        self.assertIn(f"cache folder: {folder} (does not exist yet)", told.stdout)
         self.assertFalse(os.path.exists(folder))
         self.assertRegex(lines[0], r"vectors of \d+ bits, \d+ cores?, caches \d+ KiB")
 

@@ -158,7 +158,7 @@ class Pullback(Case):
         self.assertEqual(len(set(names)), len(names))
 
     def test_errors(self):
-        self.fails("dump", *self.AFFINE, "--asm", says="--pullback is for --why, --json and --html alone")
+        self.fails("dump", *self.AFFINE, "--asm", says="--pullback is allowed only with --why, --json and --html")
         self.fails("dump", "i + 1", "--shapes", "i=i64[4]", "--pullback", "--why", says="no argument is an Array of a float type")
 
 
@@ -215,7 +215,7 @@ class Again(Case):
 class Text(Case):
     def test_passes(self):
         text = self.onepass("dump", "y = x*1 + 0*x; z = sum(y[:, 0:3], axis=1)", "--shapes", "x=f32[64,256]", "--passes").stdout
-        for part in ["// ---- recorded\n", "// ---- relax: (left out: arithmetic is strict)\n", "// ---- halves: (unchanged)\n", "// ---- unroll: ", "// ---- fuse\ngroup 0"]:
+        for part in ["// ---- recorded\n", "// ---- relax: (skipped: arithmetic is strict)\n", "// ---- halves: (unchanged)\n", "// ---- unroll: ", "// ---- fuse\ngroup 0"]:
             self.assertIn(part, text)
         self.assertNotIn("reduce_sum", text[text.index("// ---- unroll"):])  # three elements, unrolled
 

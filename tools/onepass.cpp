@@ -38,15 +38,15 @@ constexpr Command kCommands[] = {
      "onepass run 'sin(x) * k' x=x.npy k=0.5\n"
      "onepass run 'x*w + b' x=x.npy w=w.npy b=b.npy -o out=y.npy\n"
      "onepass run --batch jobs.jsonl"},
-    {"dump", onepass::command::dump, "shows what the compiler makes of a program: graph, kernels, loops, LLVM IR, assembly",
+    {"dump", onepass::command::dump, "shows how the compiler translates a program: graph, kernels, loops, LLVM IR, assembly",
      "onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups"},
     {"bench", onepass::command::bench, "times a program on random inputs",
      "onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --json"},
-    {"doctor", onepass::command::doctor, "says what this machine has and what to do about what it lacks", "onepass doctor"},
+    {"doctor", onepass::command::doctor, "shows the features of this machine and how to fix missing ones", "onepass doctor"},
     {"diff", onepass::command::diff,
      "compares two programs, one program for two sets of shapes, two dumps, or two folders of generated kernels",
      "onepass diff 'softmax(x)' 'softmax(x)*2' --shapes x=f32[64,256]"},
-    {"cache", onepass::command::cache, "looks after kernels on disk", "onepass cache stats"}};
+    {"cache", onepass::command::cache, "manages the kernels on disk", "onepass cache stats"}};
 
 std::string help() {
   std::string text =
@@ -61,9 +61,8 @@ std::string help() {
     }
   }
   return text +
-         "\nonepass COMMAND --help lists a command's options, onepass -V says the version. Exit code 0, or 2 with the error on stderr (1 "
-         "for a "
-         "fault of onepass).\n";
+         "\nonepass COMMAND --help lists the options of a command, onepass -V prints the version. The exit code is 0, or 2 with the error "
+         "on stderr (1 for an internal error of onepass).\n";
 }
 
 int dispatch(const std::string& name, Words words) {
@@ -146,9 +145,9 @@ int main(int argc, char** argv) {
   } catch (const onepass::Error& error) { return fail(2, fmt::format("onepass: {}", error.what())); } catch (const CLI::ParseError& error) {
     return fail(2, fmt::format("onepass {}: {}; `onepass {} --help` lists its options", command, error.what(), command));
   } catch (const std::bad_alloc&) { return fail(2, "onepass: out of memory"); } catch (const onepass::InternalError& error) {
-    return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
+    return fail(1, fmt::format("onepass: internal error, please report it: {}", error.what()));
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return after_printing(2);  // the print function's exception
-    return fail(1, fmt::format("onepass: a fault of onepass, please report it: {}", error.what()));
+    return fail(1, fmt::format("onepass: internal error, please report it: {}", error.what()));
   }
 }

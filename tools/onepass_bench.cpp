@@ -52,7 +52,7 @@ class OtherShapes {
       } catch (const Error&) {}  // NOLINT: for example, a length fixed by the program
     }
     if (extents_.empty())
-      throw ValueError("bench: --while-specializing needs other shapes of the same program, and it takes none but these");
+      throw ValueError("bench: --while-specializing needs other shapes of the same program, but the program accepts only these");
   }
 
   /// Returns other shapes for each `number`, until they repeat.
@@ -111,7 +111,7 @@ class Specializing {
       }
     }
   } catch (const std::exception& error) {  // the timed calls continue
-    fmt::print(stderr, "bench: the other shapes end early: {}\n", error.what());
+    fmt::print(stderr, "bench: calls with other shapes stopped early: {}\n", error.what());
   }
 
   const ProgramText& program_;
@@ -135,7 +135,7 @@ How how_of(const std::string& name) {
   if (name == "into") return How::into;
   if (name == "fresh") return How::fresh;
   if (name == "bind") return How::bind;
-  throw ValueError(fmt::format("bench: --call is into, fresh or bind, not `{}`{}", name, suggestion(name, {"into", "fresh", "bind"})));
+  throw ValueError(fmt::format("bench: --call must be into, fresh or bind, not `{}`{}", name, suggestion(name, {"into", "fresh", "bind"})));
 }
 
 Measurement measure(const ProgramText& program, const Options& options, const std::vector<Array>& inputs, How how, bool while_specializing,
@@ -237,14 +237,14 @@ std::string time_text(double ns) {
 }
 
 void print(Mode mode, const Measurement& m) {
-  fmt::print("mode {}: {} kernel{}, first call {:.2f} ms, of it {:.2f} ms compiling ({} compile{})\n",
+  fmt::print("mode {}: {} kernel{}, first call {:.2f} ms, including {:.2f} ms of compilation ({} compile{})\n",
              styled(stdout, Style::Bold, text_of(mode)), m.kernels, m.kernels == 1 ? "" : "s", m.first_ms, m.compile_ms, m.compiles,
              m.compiles == 1 ? "" : "s");
-  fmt::print("  median of {} calls {}, 99.9 % within {}\n", m.calls, time_text(m.median_ns), time_text(m.p999_ns));
-  fmt::print("  inputs and outputs {}, {:.2f} GB/s of them; moved {}; allocated per call {}\n", bytes_text(m.min_bytes), m.gbs(),
+  fmt::print("  median of {} calls {}, 99.9 % of calls within {}\n", m.calls, time_text(m.median_ns), time_text(m.p999_ns));
+  fmt::print("  inputs and outputs {} ({:.2f} GB/s); moved {}; allocated per call {}\n", bytes_text(m.min_bytes), m.gbs(),
              bytes_text(m.moved_bytes), bytes_text(m.allocated_bytes_per_call));
   if (m.shapes_meanwhile >= 0)
-    fmt::print("  meanwhile another thread called it with {} new shapes; {} kernels of their own were compiled\n", m.shapes_meanwhile,
+    fmt::print("  meanwhile another thread called it with {} new shapes; {} specialized kernels were compiled\n", m.shapes_meanwhile,
                m.specialized_meanwhile);
 }
 
@@ -267,7 +267,7 @@ void print_table(Mode mode, const Measurement& a, Mode other, const Measurement&
   const auto number = [](auto n) { return static_cast<double>(n); };
   row("kernels", number(a.kernels), number(b.kernels), count);
   row("first call", a.first_ms, b.first_ms, ms);
-  row("  of it compiling", a.compile_ms, b.compile_ms, ms);
+  row("  compilation in it", a.compile_ms, b.compile_ms, ms);
   row("median call", a.median_ns, b.median_ns, time_text);
   row("99.9 % of calls within", a.p999_ns, b.p999_ns, time_text);
   row("inputs and outputs", number(a.min_bytes), number(b.min_bytes), bytes);
@@ -288,22 +288,23 @@ int bench(Words words) {
   ExecutionRecord record;
   bool while_specializing = false, json = false, from_nothing = false, in_this_process = false;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
-  offers(app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more"), {});
+  offers(app.add_option("--shapes", shapes, "types of the inputs, such as x=f32[64,256]; at least one"), {});
   add_mode(app, common);
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  offers(app.add_option("--call", how_name, "into: the same arrays in each call (default); fresh: new ones; bind: a bound call"),
+  offers(app.add_option("--call", how_name,
+                        "into: write to the same arrays in each call (default); fresh: allocate new arrays; bind: use a bound call"),
          {"into", "fresh", "bind"});
   app.add_flag("--while-specializing", while_specializing,
-               "another thread calls the program with new shapes meanwhile, which get kernels of their own");
-  app.add_flag("--from-nothing", from_nothing,
-               "what the first 1000 calls take, in fresh processes with an empty and with a warm kernel cache");
-  app.add_flag("--in-this-process", in_this_process, "of --from-nothing: in this process alone, one line of JSON")->needs("--from-nothing");
-  offers(app.add_option("--compare", compared, "time this mode too, and show a table of both"), mode_names());
+               "another thread calls the program with new shapes meanwhile, which get specialized kernels");
+  app.add_flag("--from-nothing", from_nothing, "time the first 1000 calls in fresh processes, with an empty and with a warm kernel cache");
+  app.add_flag("--in-this-process", in_this_process, "with --from-nothing: time only in this process, print one line of JSON")
+      ->needs("--from-nothing");
+  offers(app.add_option("--compare", compared, "time this mode too, and print a table of both"), mode_names());
   app.add_option("--record", record_file,
-                 "what ran, why, and the times of its kernels in this file: a report (.html), JSON (.json) or text");
-  app.add_flag("--json", json, "one line of JSON");
+                 "write a record of the call and its kernel times to this file: a report (.html), JSON (.json) or text");
+  app.add_flag("--json", json, "print one line of JSON");
   app.footer(
       "Examples:\n"
       "  onepass bench 'x*w + b' --shapes x=f32[1024,1024] w=f32[1024,1] b=f32[1024]\n"
@@ -322,12 +323,12 @@ int bench(Words words) {
   Options other = options;
   if (!compared.empty()) other.mode = mode_of(compared);
   const Source source = program_source("bench", take_program("bench", positional), options.limits);
-  if (!positional.empty()) throw ValueError(fmt::format("bench: `{}` is one word too many; types follow --shapes", positional.front()));
+  if (!positional.empty()) throw ValueError(fmt::format("bench: unexpected argument `{}`; types must follow --shapes", positional.front()));
   const ProgramText program = program_of(source, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("bench", program, shapes);
-  if (from_nothing && !record_file.empty()) throw ValueError("bench: --from-nothing does not go with --record");
+  if (from_nothing && !record_file.empty()) throw ValueError("bench: --from-nothing cannot be combined with --record");
   if (from_nothing && (!compared.empty() || while_specializing || how != How::into))
-    throw ValueError("bench: --from-nothing goes with none of --compare, --while-specializing and --call");
+    throw ValueError("bench: --from-nothing cannot be combined with --compare, --while-specializing or --call");
   program.record(types, program.all_outputs());  // fails for a program that does not fit the types, before arrays of these sizes are filled
 
   if (from_nothing && !in_this_process) {

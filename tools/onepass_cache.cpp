@@ -39,7 +39,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{State::Usable, "usable here", "usable"},
                            {State::OtherProcessor, "for other processors", "other_processor"},
-                           {State::OtherBuild, "of other builds of onepass", "other_build"},
+                           {State::OtherBuild, "from other builds of onepass", "other_build"},
                            {State::Damaged, "damaged", "damaged"},
                            {State::Untrusted, "not trusted", "untrusted"}};
 
@@ -66,7 +66,7 @@ Json stats(const DiskCache& cache, bool json) {
     if (kind.state == State::Usable) answer["usable"]["optimized"] = optimized;
     if (json) continue;
     fmt::print("{}: {}, {}\n", kind.name, counted(sum.files, "kernel"), size_text(sum.bytes));
-    if (kind.state == State::Usable) fmt::print("of these optimised: {}\n", optimized);
+    if (kind.state == State::Usable) fmt::print("of which optimized: {}\n", optimized);
   }
   return answer;
 }
@@ -90,7 +90,7 @@ int verify(DiskCache& cache, bool json) {
     fmt::print("{} removed\n", counted(removed, untrusted > 0 ? "damaged or untrusted kernel" : "damaged kernel"));
   }
   if (const std::string why = cache.refusal(); !why.empty())
-    throw IoError(fmt::format("cache: the folder {} {}; until then no kernel is kept there", cache.folder(), why));
+    throw IoError(fmt::format("cache: the folder {} {}; no kernel is stored there until this is fixed", cache.folder(), why));
   return removed == damaged + untrusted ? 0 : 2;
 }
 
@@ -98,36 +98,34 @@ int verify(DiskCache& cache, bool json) {
 
 int cache(Words words) {
   CLI::App app{
-      "Looks after kernels on disk: stats counts them, verify removes damaged ones and those that others could have written, clear removes "
-      "all, export and import carry them to an "
-      "equal machine in one file.",
+      "Manages the kernels on disk: stats counts them, verify removes damaged kernels and kernels that other users could have written, "
+      "clear removes all kernels, and export and import copy them to an equal machine in one file.",
       "onepass cache"};
   app.footer(
-      "An archive is machine code that your programs will run: import asks for --trust unless it is as you exported it from this "
-      "folder.\n\n"
-      "The folder is ONEPASS_CACHE_DIR, else onepass in the user's cache folder; ONEPASS_CACHE_DIR=none switches it off.\n\n"
-      "Example:\n  onepass cache stats\n  onepass cache export kernels.onepass");
+      "An archive contains machine code that your programs will run. import requires --trust unless the archive is identical to one "
+      "exported from this folder.\n\nThe folder is ONEPASS_CACHE_DIR if set, otherwise onepass in the user's cache folder; "
+      "ONEPASS_CACHE_DIR=none disables it.\n\nExample:\n  onepass cache stats\n  onepass cache export kernels.onepass");
   std::string action = "stats", file;
   bool trust = false, json = false;
   offers(app.add_option("ACTION", action, "stats, verify, clear, export FILE or import FILE"),
          {"stats", "verify", "clear", "export", "import"});
-  app.add_option("FILE", file, "of export and import");
-  app.add_flag("--trust", trust, "of import: the archive, which is machine code, comes from somebody that you trust as yourself");
-  app.add_flag("--json", json, "the answer as one line of JSON");
+  app.add_option("FILE", file, "the archive for export and import");
+  app.add_flag("--trust", trust, "with import: trust the archive, which contains machine code, as you trust your own programs");
+  app.add_flag("--json", json, "print one line of JSON");
   parse_words(app, std::move(words));
   const bool takes_file = action == "export" || action == "import";
   if (action != "stats" && action != "verify" && action != "clear" && !takes_file)
     throw ValueError(
         fmt::format("cache: there is no action `{}`; the actions are stats, verify, clear, export FILE and import FILE", action));
   if (takes_file && file.empty())
-    throw ValueError(fmt::format("cache: {} needs a file, as in `onepass cache {} kernels.onepass`", action, action));
-  if (!takes_file && !file.empty()) throw ValueError(fmt::format("cache: {} takes no file, and `{}` was given", action, file));
+    throw ValueError(fmt::format("cache: {} needs a file. Write, for example, `onepass cache {} kernels.onepass`", action, action));
+  if (!takes_file && !file.empty()) throw ValueError(fmt::format("cache: {} takes no file, but `{}` was given", action, file));
 
-  if (trust && action != "import") throw ValueError(fmt::format("cache: --trust is of import, not of {}", action));
+  if (trust && action != "import") throw ValueError(fmt::format("cache: --trust is allowed only with import, not with {}", action));
 
   DiskCache& cache = runtime::disk_cache();
   if (!cache.enabled()) {
-    if (action != "stats") throw ValueError("cache: it is switched off; set ONEPASS_CACHE_DIR to a folder");
+    if (action != "stats") throw ValueError("cache: the kernel cache is disabled. Set ONEPASS_CACHE_DIR to a folder");
     if (json) print({{"folder", nullptr}});
     else fmt::print("folder: none\n");
     return 0;
@@ -153,7 +151,7 @@ int cache(Words words) {
              {"other_build", imported.other_build},
              {"damaged", imported.damaged}});
     else
-      fmt::print("{} added; left out: {} for other processors, {} of other builds, {} damaged\n", counted(imported.added, "kernel"),
+      fmt::print("{} added; skipped: {} for other processors, {} from other builds, {} damaged\n", counted(imported.added, "kernel"),
                  imported.other_processor, imported.other_build, imported.damaged);
   }
   return 0;

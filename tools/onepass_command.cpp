@@ -111,7 +111,7 @@ void parse_words(CLI::App& app, Words words) {
     if (!word.starts_with("--") || equals == std::string::npos) continue;
     const CLI::Option* const option = app.get_option_no_throw(word.substr(0, equals));
     if (option && option->get_items_expected_max() == 0)
-      throw ValueError(fmt::format("{}: {} takes no value, so `{}` is a mistake", app.get_name().substr(app.get_name().find(' ') + 1),
+      throw ValueError(fmt::format("{}: {} takes no value, but `{}` gives one", app.get_name().substr(app.get_name().find(' ') + 1),
                                    word.substr(0, equals), word));
   }
   std::reverse(words.begin(), words.end());  // CLI11 expects this order
@@ -131,7 +131,7 @@ std::string take_program(std::string_view command, Words& positional) {
       return program;
     }
   if (positional.empty())
-    throw ValueError(fmt::format("{}: the program is missing: a formula, a .fuse file, or - for standard input", command));
+    throw ValueError(fmt::format("{}: the program is missing. Pass a formula, a .fuse file, or - for standard input", command));
   std::string program = std::move(positional.front());
   positional.erase(positional.begin());
   return program;
@@ -150,22 +150,22 @@ void add_mode(CLI::App& app, CommonOptions& options) {
 void add_relax(CLI::App& app, CommonOptions& options) {
   offers(app.add_option_function<std::string>(
              "--relax", [&options](const std::string& list) { options.relax = relax_of(list); },
-             "of contract,reassociate,approximate; strict without"),
+             "relaxations to allow, from contract,reassociate,approximate (default: none)"),
          {"contract", "reassociate", "approximate"});
 }
 void add_threads(CLI::App& app, CommonOptions& options) {
   offers(app.add_option_function<std::string>(
              "--threads", [&options](const std::string& text) { options.threads = thread_count(text); },
-             fmt::format("1 to {}; all cores without", threads::kMaxThreads)),
+             fmt::format("number of threads, 1 to {} (default: all cores)", threads::kMaxThreads)),
          {});
 }
 
 void add_limits(CLI::App& app, CommonOptions& options) {
   Words names;
   for (const Limit& limit : kLimits) names.push_back(fmt::format("{}=", limit.name));
-  offers(app.add_option(
-                "--limit", options.limits,
-                "NAME=NUMBER, of nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes, work, compile_ms; repeat for several")
+  offers(app.add_option("--limit", options.limits,
+                        "NAME=NUMBER, where NAME is nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes, work or compile_ms; "
+                        "repeat for several")
              ->allow_extra_args(false)
              ->take_all(),
          std::move(names));
@@ -206,7 +206,7 @@ int thread_count(std::string_view text) {
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < 1 || count > threads::kMaxThreads)
-    throw ValueError(fmt::format("--threads: a decimal number from 1 to {} is expected, not `{}`", threads::kMaxThreads, text));
+    throw ValueError(fmt::format("--threads: `{1}` is not a decimal number from 1 to {0}", threads::kMaxThreads, text));
   return count;
 }
 
@@ -221,9 +221,10 @@ Relax relax_of(std::string_view list) {
                              : word == "approximate" ? &result.approximate
                                                      : nullptr;
     if (word.empty())
-      throw ValueError(fmt::format("--relax: a relaxation is missing in `{}`; they are contract, reassociate, approximate", list));
+      throw ValueError(
+          fmt::format("--relax: a relaxation is missing in `{}`; the relaxations are contract, reassociate, approximate", list));
     if (!relaxation)
-      throw ValueError(fmt::format("--relax: there is no relaxation `{}`{}; they are contract, reassociate, approximate", word,
+      throw ValueError(fmt::format("--relax: there is no relaxation `{}`{}; the relaxations are contract, reassociate, approximate", word,
                                    suggestion(std::string(word), {"contract", "reassociate", "approximate"})));
     if (*relaxation) throw ValueError(fmt::format("--relax: `{}` is given twice in `{}`", word, list));
     *relaxation = true;
@@ -239,12 +240,12 @@ Limits limits_of(const std::vector<std::string>& words) {
     if (limit == std::end(kLimits)) {
       std::vector<std::string> names;
       for (const Limit& candidate : kLimits) names.emplace_back(candidate.name);
-      throw NameError(fmt::format("--limit: there is no limit `{}`{}; they are {}", name, suggestion(name, names), list_of(names)));
+      throw NameError(fmt::format("--limit: there is no limit `{}`{}; the limits are {}", name, suggestion(name, names), list_of(names)));
     }
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size() || number < 1 || number > limit->most)
-      throw ValueError(fmt::format("--limit: {} is an integer from 1 to {}, not `{}`", name, limit->most, value));
+      throw ValueError(fmt::format("--limit: {} must be an integer from 1 to {}, not `{}`", name, limit->most, value));
     limit->set(result, number);
   }
   return result;
@@ -253,7 +254,7 @@ Limits limits_of(const std::vector<std::string>& words) {
 std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == word.size())
-    throw ValueError(fmt::format("{}: expected {} where there is `{}`", command, form, word));
+    throw ValueError(fmt::format("{}: expected {} instead of `{}`", command, form, word));
   return {word.substr(0, equals), word.substr(equals + 1)};
 }
 
@@ -275,8 +276,9 @@ Source program_source(std::string_view command, const std::string& program, cons
     const os::FileBytes file = os::FileBytes::open(std::string(command).c_str(), program);
     const auto json = nlohmann::json::parse(file.bytes().begin(), file.bytes().end(), nullptr, false);
     if (!json.is_object() || !json.contains("recorded") || !json["recorded"].is_string())
-      throw ValueError(fmt::format("{}: {}: is not what `onepass dump --json` or an execution record writes: it has no \"recorded\" graph",
-                                   command, program));
+      throw ValueError(
+          fmt::format("{}: {}: the file is not a dump of `onepass dump --json` or an execution record: it has no \"recorded\" graph",
+                      command, program));
     return {json["recorded"].get<std::string>(), program, true};
   }
   if (program.ends_with(".fuse")) {
@@ -305,7 +307,7 @@ NamedType named_type(std::string_view command, const std::string& word) {
   auto [name, text] = name_and_value(command, word, form);
   const auto fail = [&](const std::string& why) { throw ValueError(fmt::format("{}: {}: {}", command, word, why)); };
   const std::size_t bracket = text.find('[');
-  if (bracket == std::string::npos || text.back() != ']') fail("a type is written f32[64,256], rank 0 as f32[]");
+  if (bracket == std::string::npos || text.back() != ']') fail("a type must have the form f32[64,256], or f32[] for rank 0");
   NamedType result{.name = std::move(name), .type = {}};
   const std::string type = text.substr(0, bracket);
   if (!dtype_of(type, result.type.dtype)) {
@@ -320,21 +322,21 @@ NamedType named_type(std::string_view command, const std::string& word) {
   for (skip(); !extents.empty();) {
     std::int64_t extent = 0;
     const auto [end, error] = std::from_chars(extents.data(), extents.data() + extents.size(), extent);
-    if (error != std::errc() || extent < 0) fail("an extent is an integer from 0 on");
+    if (error != std::errc() || extent < 0) fail("an extent must be an integer of at least 0");
     extents.remove_prefix(static_cast<std::size_t>(end - extents.data()));
     result.type.shape.push_back(extent);
     skip();
     if (extents.empty()) break;
-    if (extents.front() != ',') fail("extents are separated by commas");
+    if (extents.front() != ',') fail("extents must be separated by commas");
     extents.remove_prefix(1);
     skip();
     if (extents.empty()) fail("an extent is missing after the comma");
   }
-  if (result.type.shape.size() > kMaxRank) fail(fmt::format("rank {} is above the limit of {}", result.type.shape.size(), kMaxRank));
+  if (result.type.shape.size() > kMaxRank) fail(fmt::format("rank {} is above the maximum of {}", result.type.shape.size(), kMaxRank));
   // All later code counts elements in 64 bits.
   std::int64_t bytes = static_cast<std::int64_t>(size_of(result.type.dtype));
   for (const std::int64_t extent : result.type.shape)
-    if (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)) fail("that many bytes do not fit an address");
+    if (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)) fail("the number of bytes does not fit in an address");
   return result;
 }
 
@@ -356,7 +358,7 @@ std::vector<runtime::ArgumentType> types_of(std::string_view command, const Prog
   }
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!given[i])
-      throw ValueError(fmt::format("{}: the type of input `{}` is missing: add --shapes {}=f32[…]; the inputs are {}", command, inputs[i],
+      throw ValueError(fmt::format("{}: the type of input `{}` is missing. Add --shapes {}=f32[…]; the inputs are {}", command, inputs[i],
                                    inputs[i], list_of(inputs)));
   return types;
 }
@@ -379,7 +381,7 @@ std::string processor_text() {
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
   const std::string near = language::nearest(name, views);
-  return near.empty() ? "" : fmt::format(", perhaps you mean `{}`", near);
+  return near.empty() ? "" : fmt::format("; did you mean `{}`?", near);
 }
 
 std::string suggestion_of_name(const std::string& name, const std::vector<std::string>& candidates) {

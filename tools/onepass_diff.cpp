@@ -44,7 +44,7 @@ std::string text_of_file(const std::string& path) {
   }
   if (!file.is_open() || file.bad()) throw IoError(fmt::format("diff: {}: {}", path, errno ? std::strerror(errno) : "cannot be read"));
   if (text.size() > kMostBytes)
-    throw IoError(fmt::format("diff: {}: has more than {} bytes, which is too long to compare", path, kMostBytes));
+    throw IoError(fmt::format("diff: {}: the file has more than {} bytes, which is too large to compare", path, kMostBytes));
   return text;
 }
 
@@ -62,7 +62,7 @@ bool is_text(std::string_view bytes) {
 bool texts_differ(std::string_view title, std::string_view a, std::string_view b, const Style& style) {
   if (a == b) return false;
   if (const bool one = is_text(a); !one || !is_text(b)) {
-    fmt::print("{}: {} is not text; they differ in their bytes\n", title, one ? "the second" : is_text(b) ? "the first" : "either");
+    fmt::print("{}: {} is not text; the bytes differ\n", title, one ? "the second" : is_text(b) ? "the first" : "either");
     return true;
   }
   const std::string text = edits_text(line_edits(a, b), "  ", kContext, style.lines);
@@ -90,7 +90,7 @@ bool folders_differ(const std::string& a, const std::string& b, const Style& sty
   const auto only = [&](const std::set<std::string>& mine, const std::set<std::string>& others, const std::string& where) {
     for (const std::string& name : mine)
       if (!others.contains(name)) {
-        fmt::print("{} is in {} alone\n", name, where);
+        fmt::print("{} is only in {}\n", name, where);
         differ = true;
       }
   };
@@ -113,7 +113,8 @@ Json dump_of(const std::string& path, const std::string& text) {
   if (json.is_discarded() || !json.is_object()) return nullptr;
   if (!json.contains("version") || !json.contains("graph") || !json["graph"].is_string() || !json.contains("kernels") ||
       !json["kernels"].is_array())
-    throw ValueError(fmt::format("diff: {}: is JSON, but not what `onepass dump --json` writes: version, graph and kernels", path));
+    throw ValueError(
+        fmt::format("diff: {}: the file is JSON, but not a dump of `onepass dump --json` with version, graph and kernels", path));
   for (const Json& kernel : json["kernels"])
     if (!kernel.is_object()) throw ValueError(fmt::format("diff: {}: one of its kernels is not an object", path));
   return json;
@@ -150,7 +151,7 @@ bool kernels_differ(std::string_view name, const Json& a, const Json& b, bool no
     if (member == "key") {  // a long hash, not useful to print
       key = true;
     } else if (member == "nodes" && !nodes) {
-      fmt::print("{}: its nodes differ as the graph does ({} -> {})\n", name, mine.size(), others.size());
+      fmt::print("{}: its nodes differ, as do the graphs ({} -> {})\n", name, mine.size(), others.size());
       differ = true;
     } else if (mine.is_array() || others.is_array()) {
       differ |= texts_differ(fmt::format("{}: {}", name, member), lines_of(mine), lines_of(others), style);
@@ -159,7 +160,7 @@ bool kernels_differ(std::string_view name, const Json& a, const Json& b, bool no
       differ = true;
     }
   }
-  if (key && !differ) fmt::print("{}: the key differs: other loops, schedule or target; compare `dump --nests`\n", name);
+  if (key && !differ) fmt::print("{}: the key differs, so the loops, schedule or target differ; compare `dump --nests`\n", name);
   return differ || key;
 }
 
@@ -187,13 +188,13 @@ bool dumps_differ(const Json& a, const Json& b, const Style& style) {
       matched[partner] = true;
       differ |= kernels_differ(name, mine[i], others[partner], !graph, style);
     } else {
-      fmt::print("{} is in the first alone\n", name);
+      fmt::print("{} is only in the first program\n", name);
       differ = true;
     }
   }
   for (std::size_t i = 0; i < others.size(); ++i)
     if (!matched[i]) {
-      fmt::print("kernel {} ({}) is in the second alone\n", i, stored_by_others[i]);
+      fmt::print("kernel {} ({}) is only in the second program\n", i, stored_by_others[i]);
       differ = true;
     }
   return differ;
@@ -212,11 +213,11 @@ Json dump_of_program(const std::string& program, const Words& shapes) {
 // Compares one program with two sets of types, or two programs.
 bool programs_differ(const Words& programs, const Words& shapes, const Words& other_shapes, const Style& style) {
   if (programs.empty() || programs.size() > 2)
-    throw ValueError(fmt::format("diff: with --shapes one or two programs are compared, got {}", programs.size()));
+    throw ValueError(fmt::format("diff: {} programs given; --shapes requires one or two", programs.size()));
   if (programs.size() == 1 && other_shapes.empty())
-    throw ValueError("diff: one program is compared with itself: give another one, or other types by --other-shapes");
+    throw ValueError("diff: only one program is given. Pass a second program, or other types with --other-shapes");
   if (programs.size() == 2 && programs[0] == "-" && programs[1] == "-")
-    throw ValueError("diff: both programs are read from standard input: give one of them as a file");
+    throw ValueError("diff: both programs are read from standard input. Pass one of them as a file");
   const Json a = dump_of_program(programs.front(), shapes);
   const Json b = dump_of_program(programs.back(), other_shapes.empty() ? shapes : other_shapes);
   return dumps_differ(a, b, style);
@@ -239,19 +240,16 @@ int diff(Words words) {
   Words paths, shapes, other_shapes;
   bool all = false;
   app.add_option("A B", paths, "two files or two folders; with --shapes one or two programs");
-  offers(app.add_option("--shapes", shapes, "A and B are programs: types of their inputs, as x=f32[64,256]; one or more"), {});
-  offers(
-      app.add_option("--other-shapes", other_shapes, "types of the second one's inputs, or others for the same program")->needs("--shapes"),
-      {});
-  app.add_flag("--all", all, "every changed line, not only the first 40 of a text");
+  offers(app.add_option("--shapes", shapes, "treat A and B as programs: types of their inputs, such as x=f32[64,256]; at least one"), {});
+  offers(app.add_option("--other-shapes", other_shapes, "types of the second program's inputs, or other types for the same program")
+             ->needs("--shapes"),
+         {});
+  app.add_flag("--all", all, "print every changed line, not only the first 40 of a text");
   app.footer(
-      "Exit code 0 when they are equal, 1 when they differ, 2 on an error.\n"
-      "Examples:\n"
-      "  onepass diff 'softmax(x)' 'softmax(x)*2' --shapes x=f32[64,256]\n"
-      "  onepass diff 'softmax(x)' --shapes x=f32[64,256] --other-shapes x=f32[64,1]\n"
-      "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --json >before.json\n"
-      "  onepass dump 'x*w - b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --json >after.json\n"
-      "  onepass diff before.json after.json");
+      "The exit code is 0 if they are equal, 1 if they differ, 2 on an error.\nExamples:\n  onepass diff 'softmax(x)' 'softmax(x)*2' "
+      "--shapes x=f32[64,256]\n  onepass diff 'softmax(x)' --shapes x=f32[64,256] --other-shapes x=f32[64,1]\n  onepass dump 'x*w + b' "
+      "--shapes x=f32[64,256] w=f32[256] b=f32[256] --json >before.json\n  onepass dump 'x*w - b' --shapes x=f32[64,256] w=f32[256] "
+      "b=f32[256] --json >after.json\n  onepass diff before.json after.json");
   parse_words(app, std::move(words));
   const Style style{.lines = all ? static_cast<std::size_t>(-1) : 40};
   if (!shapes.empty()) {
@@ -260,19 +258,19 @@ int diff(Words words) {
     return programs_differ(unmarked(std::move(paths)), shapes, other_shapes, style);
   }
   if (paths.size() != 2)
-    throw ValueError(fmt::format("diff: two files or two folders are compared, got {}; with --shapes two programs", paths.size()));
+    throw ValueError(fmt::format("diff: {} files or folders given; two are required. With --shapes, pass two programs", paths.size()));
   const std::string &a = paths[0], &b = paths[1];
 
   std::error_code error;
   const bool a_is_folder = fs::is_directory(a, error), b_is_folder = fs::is_directory(b, error);
   if (a_is_folder && b_is_folder) return folders_differ(a, b, style);
   if (a_is_folder || b_is_folder)
-    throw ValueError(fmt::format("diff: {} is a folder and {} is not: give two dumps or two folders of kernels", a_is_folder ? a : b,
+    throw ValueError(fmt::format("diff: {} is a folder, but {} is not. Pass two dumps or two folders of kernels", a_is_folder ? a : b,
                                  a_is_folder ? b : a));
   const std::string a_text = text_of_file(a), b_text = text_of_file(b);
   const Json a_dump = dump_of(a, a_text), b_dump = dump_of(b, b_text);
   if (a_dump.is_null() != b_dump.is_null())
-    throw ValueError(fmt::format("diff: {} is a dump of --json and {} is not: give two of one form", a_dump.is_null() ? b : a,
+    throw ValueError(fmt::format("diff: {} is a dump of --json, but {} is not. Pass two files of the same form", a_dump.is_null() ? b : a,
                                  a_dump.is_null() ? a : b));
   return a_dump.is_null()
              ? texts_differ(is_text(a_text) && is_text(b_text) ? "text" : fmt::format("{} and {}", a, b), a_text, b_text, style)

@@ -69,12 +69,12 @@ void processor() {
 #if defined(__x86_64__)
   const bool enough = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool may_run = os::may_run_made_code();
-  line("processor", state + (may_run ? "" : "; the system lets no program run code that it made itself"),
-       !enough    ? "it lacks AVX2 or FMA: use --mode reference"
-       : !may_run ? "programs run in tiles or are interpreted; let them make executable memory"
+  line("processor", state + (may_run ? "" : "; the system does not let a program run code that it generated"),
+       !enough    ? "this processor lacks AVX2 or FMA. Use --mode reference"
+       : !may_run ? "programs run in the tiled interpreter or in the reference interpreter. Allow them to make memory executable"
                   : "nothing to do");
 #else
-  line("processor", state, "this version compiles for x86-64: use --mode reference");
+  line("processor", state, "this version generates code only for x86-64. Use --mode reference");
 #endif
 }
 
@@ -83,7 +83,7 @@ void llvm() {
     line("LLVM", compiler::llvm_version(), "nothing to do");
   } catch (const std::exception& error) {
     line("LLVM", fmt::format("not available ({})", first_line(error.what())),
-         "put libonepass_llvm.so beside the program or build with -DONEPASS_LLVM=ON; until then use --mode reference");
+         "put libonepass_llvm.so next to the program, or build with -DONEPASS_LLVM=ON; until then use --mode reference");
   }
 }
 
@@ -111,7 +111,7 @@ void footprint() {
     const runtime::Argument argument{.array = &x, .number = {}};
     static_cast<void>(ProgramText("x*3 + 1", "doctor").compile(options)->call({&argument, 1}));
     runtime::set_first_tier(std::nullopt);
-    state += fmt::format(" at first, {:.1f} MB behind the first compile; the compiler opens in {:.1f} ms", resident_mb(), opened);
+    state += fmt::format(" at first, {:.1f} MB after the first compilation; the compiler opens in {:.1f} ms", resident_mb(), opened);
   } catch (const std::exception&) {}  // reported by the compiler's line
   std::ifstream maps("/proc/self/maps");
   std::string last;
@@ -127,16 +127,16 @@ void footprint() {
 }
 
 void cache_folder(const runtime::DiskCache& cache) {
-  if (!cache.enabled()) return line("cache folder", "none", "nothing to do; ONEPASS_CACHE_DIR names one");
+  if (!cache.enabled()) return line("cache folder", "none", "nothing to do; set ONEPASS_CACHE_DIR to choose a folder");
   const os::PrivateFolder folder = os::private_folder(cache.folder(), false);
   switch (folder.state) {
     case os::PrivateFolder::State::Usable: return line("cache folder", cache.folder(), "nothing to do");
     case os::PrivateFolder::State::Missing:
-      return line("cache folder", cache.folder() + " (not there yet)", "nothing to do: the first kernel makes it");
+      return line("cache folder", cache.folder() + " (does not exist yet)", "nothing to do: the first compiled kernel creates it");
     case os::PrivateFolder::State::Unavailable:
     case os::PrivateFolder::State::Refused:
       return line("cache folder", fmt::format("{} {}", cache.folder(), folder.reason),
-                  "kernels are kept in memory alone; set ONEPASS_CACHE_DIR to another folder");
+                  "kernels are kept only in memory. Set ONEPASS_CACHE_DIR to another folder");
   }
 }
 
@@ -146,13 +146,13 @@ std::string advice_on(const runtime::cuda::Nvrtc& nvrtc) {
   try {
     objection = runtime::cuda::Gpu::get().objection(nvrtc);
   } catch (const std::exception&) {}  // reported by the device's line
-  return objection.empty() ? "nothing to do: dump --cuda shows what it would compile" : objection;
+  return objection.empty() ? "nothing to do: dump --cuda shows the CUDA program of a formula" : objection;
 }
 
 void cuda_toolkit() {
   const runtime::cuda::Nvrtc* nvrtc = runtime::cuda::Nvrtc::find();
   if (nvrtc) line("CUDA toolkit", fmt::format("NVRTC {}.{} ({})", nvrtc->major(), nvrtc->minor(), nvrtc->path()), advice_on(*nvrtc));
-  else line("CUDA toolkit", "not found", runtime::cuda::Nvrtc::why() + "; the cpu needs none");
+  else line("CUDA toolkit", "not found", runtime::cuda::Nvrtc::why() + "; the CPU does not need it");
 }
 
 void cuda_driver_and_device() {
@@ -165,16 +165,16 @@ void cuda_driver_and_device() {
   try {
     const runtime::cuda::Gpu& device = runtime::cuda::Gpu::get();
     line("device", fmt::format("cpu; {}, compute capability {}.{}", device.name(), device.target().sm / 10, device.target().sm % 10),
-         "run --device cuda takes it; no device has been tested yet, so add --compare");
+         "use it with run --device cuda; no device has been tested yet, so add --compare");
   } catch (const std::exception& error) { line("device", "cpu", first_line(error.what())); }
 }
 
 }  // namespace
 
 int doctor(Words words) {
-  CLI::App app{"Says what this machine has, and what to do about what it lacks.", "onepass doctor"};
+  CLI::App app{"Shows the features of this machine, and how to fix missing ones.", "onepass doctor"};
   bool json = false;
-  app.add_flag("--json", json, "one line of JSON: the version, and for each line its state and advice");
+  app.add_flag("--json", json, "print one line of JSON: the version, and for each line its state and advice");
   app.footer("Examples:\n  onepass doctor\n  onepass doctor --json");
   parse_words(app, std::move(words));
   Json answer = {{"version", ONEPASS_VERSION}};
@@ -185,7 +185,7 @@ int doctor(Words words) {
   footprint();
   llvm();
   cache_folder(cache);
-  line("BLAS", "not used", "nothing to do: contractions run in kernels of its own");
+  line("BLAS", "not used", "nothing to do: contractions run in onepass kernels");
   cuda_toolkit();
   cuda_driver_and_device();
   if (json) fmt::print("{}\n", answer.dump(-1, ' ', false, Json::error_handler_t::replace));

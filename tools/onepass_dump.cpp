@@ -82,7 +82,7 @@ std::string groups_text(const runtime::PlanReport& report) {
   std::size_t operators = 0, views = 0;
   for (ir::NodeId id = 0; id < graph.size(); ++id)
     if (computed[id]) ++(ir::info(graph[id].op).kind == ir::OpKind::View ? views : operators);
-  std::string text = fmt::format("{} for {} and {}; in all {} read, {} written\n", plural(report.kernels.size(), "kernel"),
+  std::string text = fmt::format("{} for {} and {}; in total {} read, {} written\n", plural(report.kernels.size(), "kernel"),
                                  plural(operators, "operator"), plural(views, "view"), bytes_text(bytes_read), bytes_text(bytes_written));
   for (std::size_t k = 0; k < report.kernels.size(); ++k) {
     const runtime::KernelReport& kernel = report.kernels[k];
@@ -104,7 +104,7 @@ std::string groups_text(const runtime::PlanReport& report) {
       else ++left_out;
       ++shown;
     }
-    if (left_out > 0) row("computes", fmt::format("… and {} more; --graph has them all", left_out));
+    if (left_out > 0) row("computes", fmt::format("… and {} more; --graph lists all of them", left_out));
     for (const ir::NodeId id : group.roots) {
       std::vector<std::string> names, readers;
       for (std::size_t o = 0; o < graph.outputs.size(); ++o)
@@ -131,7 +131,7 @@ std::string passes_text(const ExecutionRecord& record, const runtime::PlanReport
   for (const ExecutionRecord::Pass& pass : record.passes) {
     if (pass.changed)
       text += fmt::format("\n// ---- {}: {}\n{}", pass.name, plural(static_cast<std::size_t>(pass.nodes), "node"), pass.graph);
-    else text += fmt::format("\n// ---- {}: ({}{})\n", pass.name, pass.ran ? "unchanged" : "left out: ", pass.note);
+    else text += fmt::format("\n// ---- {}: ({}{})\n", pass.name, pass.ran ? "unchanged" : "skipped: ", pass.note);
   }
   if (!report.kernels.empty()) text += "\n// ---- fuse\n" + compiler::print(report.optimised, report.partition);
   return text;
@@ -174,7 +174,7 @@ void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_wit
 }  // namespace
 
 int dump(Words words) {
-  CLI::App app{"Shows what the compiler makes of a program for inputs of given types. Runs nothing.", "onepass dump"};
+  CLI::App app{"Shows how the compiler translates a program for inputs of given types. Runs nothing.", "onepass dump"};
   Words positional, shapes;
   CommonOptions common;
   bool graph = false, groups = false, nests = false, loops = false, llvm = false, assembly = false, cuda = false, ptx = false, json = false,
@@ -182,23 +182,23 @@ int dump(Words words) {
   std::string svg, html;
   ExecutionRecord record;
   app.add_option("PROGRAM", positional, "a formula, a .fuse file, another dump (.json) or - for standard input");
-  app.add_option("--shapes", shapes, "types of the inputs, as x=f32[64,256]; one or more");
-  app.add_flag("--passes", passes, "the graph after each pass, \"(unchanged)\" where nothing moved, and what is fused");
-  app.add_flag("--graph", graph, "the optimised graph, in the form that parses back (with --groups the default)");
-  app.add_flag("--groups", groups, "what each kernel reads, computes and stores, and why that is stored");
-  app.add_flag("--why", why, "each kernel with every reason in a sentence, what to do about it, and how many bytes could be saved at most");
+  app.add_option("--shapes", shapes, "types of the inputs, such as x=f32[64,256]; at least one");
+  app.add_flag("--passes", passes, "the graph after each pass, \"(unchanged)\" if a pass has no effect, and the fusion groups");
+  app.add_flag("--graph", graph, "the optimized graph, in the form that parses back (with --groups the default)");
+  app.add_flag("--groups", groups, "the values that each kernel reads, computes and stores, and why it stores them");
+  app.add_flag("--why", why, "each kernel with a sentence for every reason, how to avoid it, and how many bytes could be saved at most");
   app.add_flag("--nests", nests, "each kernel's loops, body and schedule");
-  app.add_flag("--loops", loops, "each kernel as nested loops: what each sweep computes, stores and adds up, and in which order");
+  app.add_flag("--loops", loops, "each kernel as nested loops: the values that each sweep computes, stores and sums, and in which order");
   app.add_flag("--llvm", llvm, "each kernel's LLVM IR");
-  app.add_flag("--asm", assembly, "each kernel's machine code, as text, with its innermost loops marked");
-  app.add_flag("--cuda", cuda, "all kernels as one CUDA program, for the device here, else for compute capability 8.0");
-  app.add_flag("--ptx", ptx, "the same program compiled by NVIDIA's compiler, where that is installed");
-  app.add_flag("--json", json, "all of it as one JSON object (docs/record.schema.json), which `run` and `diff` read");
+  app.add_flag("--asm", assembly, "each kernel's machine code as text, with its innermost loops marked");
+  app.add_flag("--cuda", cuda, "all kernels as one CUDA program for the device here, or for compute capability 8.0 if there is none");
+  app.add_flag("--ptx", ptx, "the same program compiled to PTX by NVIDIA's compiler, if it is installed");
+  app.add_flag("--json", json, "one JSON object with all of it (docs/record.schema.json), which `run` and `diff` read");
   app.add_flag("--dot", dot, "the kernels as a graph, for Graphviz");
-  app.add_option("--svg", svg, "a picture of the kernels in this file, by Graphviz where it is installed");
-  app.add_option("--html", html, "a report in this file, for a browser: kernels, reasons, passes, loops and code");
+  app.add_option("--svg", svg, "write a picture of the kernels to this file, by Graphviz if it is installed");
+  app.add_option("--html", html, "write a report for a browser to this file: kernels, reasons, passes, loops and code");
   app.add_flag("--pullback", pullback,
-               "of --why, --json and --html: as vjp runs it, a forward call and, beside it, the backward call by all inputs");
+               "with --why, --json and --html: as vjp runs it, a forward call and the backward call for all inputs");
   add_mode(app, common);
   add_relax(app, common);
   add_limits(app, common);
@@ -215,14 +215,14 @@ int dump(Words words) {
 
   const Options options = options_of(common);
   const Source source = program_source("dump", take_program("dump", positional), options.limits);
-  if (!positional.empty()) throw ValueError(fmt::format("dump: `{}` is one word too many; types follow --shapes", positional.front()));
+  if (!positional.empty()) throw ValueError(fmt::format("dump: unexpected argument `{}`; types must follow --shapes", positional.front()));
   const ProgramText program = program_of(source, options.limits);
   const std::vector<runtime::ArgumentType> types = types_of("dump", program, shapes);
   const int forms = graph + groups + nests + loops + llvm + assembly + cuda + ptx + json + passes + why + dot;
   if (forms == 0 && svg.empty() && html.empty()) graph = groups = true;
 
   if (pullback && (forms > why + json || forms + !html.empty() == 0))
-    throw ValueError("dump: --pullback is for --why, --json and --html alone");
+    throw ValueError("dump: --pullback is allowed only with --why, --json and --html");
   const std::unique_ptr<runtime::Program> compiled = pullback ? program.compile_with_pullback(options) : program.compile(options);
   const runtime::PlanReport report = compiled->report(types);
   if (passes || why || dot || json || !svg.empty() || !html.empty()) {
@@ -290,7 +290,7 @@ int dump(Words words) {
     });
   const auto generated = [&](const runtime::KernelReport& kernel, bool want_ir) {
     if (kernel.planned.nest.is_in_library())
-      return fmt::format("{} nothing is generated: the library has the code of {}\n", want_ir ? ";" : "#",
+      return fmt::format("{} no generated code: {} is a precompiled library routine\n", want_ir ? ";" : "#",
                          ir::info(kernel.planned.nest.routine).text);
     const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,
                                                                .schedule = &kernel.scheduled.schedule,

@@ -51,8 +51,8 @@ std::optional<Literal> literal_of(std::string_view text) {
     std::uint64_t magnitude = 0;
     constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
     if (std::from_chars(text.data(), text.data() + text.size(), magnitude).ec != std::errc() || (negative && magnitude > kMost + 1))
-      throw ValueError(
-          fmt::format("run: the integer {}{} does not fit 64 bits: write it with a point for a float", negative ? "-" : "", text));
+      throw ValueError(fmt::format("run: the integer {}{} does not fit in 64 bits. Write it with a decimal point for a float",
+                                   negative ? "-" : "", text));
     Literal literal;
     literal.kind = !negative && magnitude > kMost ? Literal::Kind::UInt : Literal::Kind::Int;
     literal.integer = static_cast<std::int64_t>(negative ? 0 - magnitude : magnitude);
@@ -135,7 +135,7 @@ const InputFiles::Bytes& InputFiles::open(const std::string& file) {
 
 std::vector<std::string> InputFiles::names_in(const std::string& file) {
   const Bytes& from = open(file);
-  if (!from.archive) throw IoError(fmt::format("load_npz: {}: is not a .npz file", file));
+  if (!from.archive) throw IoError(fmt::format("load_npz: {}: the file is not a .npz file", file));
   std::vector<std::string> names;
   for (const ZipMember& member : from.archive->members) names.push_back(array_name(member));
   return names;
@@ -145,7 +145,7 @@ Array InputFiles::member(const std::string& file, const Bytes& from, const std::
   const std::vector<ZipMember>& members = from.archive->members;
   const auto at = std::ranges::find_if(members, [&](const ZipMember& m) { return array_name(m) == name; });
   if (at == members.end())
-    throw IoError(fmt::format("load_npz: {}: has no array `{}`{}; its arrays are {}", file, name, suggestion(name, names_in(file)),
+    throw IoError(fmt::format("load_npz: {}: the file has no array `{}`{}; its arrays are {}", file, name, suggestion(name, names_in(file)),
                               list_of(names_in(file))));
   const auto [bytes, owner] = zip_read(file, from.bytes, from.owner, *at);
   return runtime::array_of_npy(fmt::format("{}, array {}", file, name), bytes, owner);
@@ -156,7 +156,7 @@ Input InputFiles::load(const std::string& name, const std::string& file) {
   const auto [path, wanted] = split_member(file);
   const Bytes& from = open(path);
   const std::string shown = path == "-" ? "standard input" : path;
-  if (!wanted.empty() && !from.archive) throw IoError(fmt::format("load_npz: {}: is not a .npz file", path));
+  if (!wanted.empty() && !from.archive) throw IoError(fmt::format("load_npz: {}: the file is not a .npz file", path));
   Array array;
   if (from.archive) {
     const bool only = wanted.empty() && from.archive->members.size() == 1;
@@ -166,7 +166,7 @@ Input InputFiles::load(const std::string& name, const std::string& file) {
   } else {
     array = runtime::array_of_npy(shown, from.bytes, from.owner);
   }
-  if (os::was_shortened(from.bytes.data())) throw IoError(fmt::format("load_npy: {}: was shortened while it was read", shown));
+  if (os::was_shortened(from.bytes.data())) throw IoError(fmt::format("load_npy: {}: the file was shortened while it was read", shown));
   return {.array = std::move(array), .number = {}};
 }
 
@@ -181,7 +181,7 @@ void OutputFiles::add(const std::string& name, const std::string& file, const Ar
   const char* const what = archive ? "save_npz" : picture ? "save_png" : "save_npy";
   os::AtomicFile opened(what, file, options_.sync);
   if (opened.is_terminal())
-    throw IoError(fmt::format("{}: {}: is a terminal, which cannot show a .npy file; give it a file or a pipe", what, file));
+    throw IoError(fmt::format("{}: {}: the output is a terminal, which cannot show a .npy file. Write to a file or a pipe.", what, file));
   outputs_.push_back({std::move(opened), {{name, array}}});
   Output& output = outputs_.back();
   if (!archive && !output.file.place().in_place) write(output);

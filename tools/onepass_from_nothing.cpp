@@ -39,7 +39,7 @@ constexpr double kSettledSeconds = 0.2;  // minimum
 class CacheFolder {
  public:
   CacheFolder() : path_((std::filesystem::temp_directory_path() / "onepass-bench-XXXXXX").string()) {
-    if (!mkdtemp(path_.data())) throw IoError(fmt::format("bench: cannot make {}: {}", path_, std::strerror(errno)));
+    if (!mkdtemp(path_.data())) throw IoError(fmt::format("bench: cannot create {}: {}", path_, std::strerror(errno)));
   }
   ~CacheFolder() {
     std::error_code ignored;
@@ -60,7 +60,7 @@ std::string output_of(const Words& words, const std::string& cache_folder) {
   arguments.push_back(nullptr);
   setenv("ONEPASS_CACHE_DIR", cache_folder.c_str(), 1);  // this process compiles no kernels
   int ends[2];
-  if (pipe(ends) != 0) throw IoError(fmt::format("bench: no pipe: {}", std::strerror(errno)));
+  if (pipe(ends) != 0) throw IoError(fmt::format("bench: cannot create a pipe: {}", std::strerror(errno)));
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
@@ -80,7 +80,8 @@ std::string output_of(const Words& words, const std::string& cache_folder) {
   if (child < 0) throw IoError("bench: cannot start another process");
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw Error("bench: the process of --from-nothing failed; its message stands above");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw Error("bench: the process of --from-nothing failed; its message is printed above");
   return text;
 }
 
@@ -188,7 +189,7 @@ void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, c
     }
   }
   if (!about.empty()) return fmt::print("{}\n", all.dump());
-  fmt::print("milliseconds for the first n calls of a fresh process, after one unrelated small call; nothing is waited for\n");
+  fmt::print("milliseconds for the first n calls of a fresh process, after one small unrelated call, without waiting for compilation\n");
   fmt::print("{:12} {:6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>10}\n", "mode", "cache", "n = 1", "2", "10", "100", "1000",
              "settled", "lost", "last slow", "compiling");
   for (const Json& row : all) {
@@ -198,8 +199,8 @@ void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, c
                ms("lost_ms"), ms("last_slow_ms"), ms("ms_compiling"));
   }
   fmt::print(
-      "settled: the median call once all is compiled; lost: what the calls took above that; last slow: when the last call ended that\n"
-      "took more than {} times as long; compiling: in all threads\n",
+      "settled: the median call after all kernels are compiled; lost: the additional time of all calls; last slow: when the last call "
+      "ended that\ntook more than {} times as long; compiling: in all threads\n",
       kSlow);
 }
 

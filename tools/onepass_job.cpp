@@ -15,18 +15,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string string_member(const Json& value, std::string_view what) {
-  if (!value.is_string()) throw ValueError(fmt::format("run: {} is a text in quotes, not {}", what, value.type_name()));
+  if (!value.is_string()) throw ValueError(fmt::format("run: {} must be a string, not {}", what, value.type_name()));
   return value.get<std::string>();
 }
 
 Files files_member(const Json& value, const std::string& member) {
-  if (!value.is_object()) throw ValueError(fmt::format("run: \"{}\" is an object of names and files, not {}", member, value.type_name()));
+  if (!value.is_object())
+    throw ValueError(fmt::format("run: \"{}\" must be an object of names and files, not {}", member, value.type_name()));
   Files files;
   for (const auto& [name, file] : value.items()) {
     if (name.empty()) throw ValueError(fmt::format("run: \"{}\" has a file without a name", member));
     files.emplace_back(name, string_member(file, fmt::format("\"{}\" of \"{}\"", name, member)));
     if (member == "inputs" && files.back().second == "-")
-      throw ValueError(fmt::format("run: the input `{}` of a job cannot be standard input: give it a file", name));
+      throw ValueError(fmt::format("run: the input `{}` of a job cannot be standard input. Give it a file", name));
   }
   return files;
 }
@@ -45,8 +46,8 @@ Job job_of(const std::string& line, Mode mode) {
   };
   try {
     json = Json::parse(line, once);
-  } catch (const Json::parse_error& error) { throw ValueError(fmt::format("run: the line is not JSON, see its byte {}", error.byte)); }
-  if (!json.is_object()) throw ValueError(fmt::format("run: a job is a JSON object, not {}", json.type_name()));
+  } catch (const Json::parse_error& error) { throw ValueError(fmt::format("run: the line is not valid JSON at byte {}", error.byte)); }
+  if (!json.is_object()) throw ValueError(fmt::format("run: a job must be a JSON object, not {}", json.type_name()));
   Job job{.source = {.text = {}, .name = "formula"}, .inputs = {}, .outputs = {}, .mode = mode};
   if (!json.contains("formula")) throw ValueError("run: the job has no \"formula\"");
   for (const auto& [member, value] : json.items()) {
@@ -57,7 +58,7 @@ Job job_of(const std::string& line, Mode mode) {
       for (auto& [name, file] : job.outputs) file = output_path(file);
     } else if (member == "mode") job.mode = mode_of(string_member(value, "\"mode\""));
     else
-      throw ValueError(fmt::format("run: a job has no member \"{}\"{}; its members are formula, inputs, outputs, mode", member,
+      throw ValueError(fmt::format("run: a job cannot have the member \"{}\"{}; its members are formula, inputs, outputs, mode", member,
                                    suggestion(member, {"formula", "inputs", "outputs", "mode"})));
   }
   return job;

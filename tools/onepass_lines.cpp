@@ -107,7 +107,7 @@ std::string edits_text(const std::vector<LineEdit>& edits, std::string_view inde
                         shortened(edits[i].line, lines == static_cast<std::size_t>(-1) ? lines : kMostLineBytes));
     ++printed;
   }
-  if (left_out > 0) text += fmt::format("{}… and {} changed line{} more\n", indent, left_out, left_out == 1 ? "" : "s");
+  if (left_out > 0) text += fmt::format("{}… and {} more changed line{}\n", indent, left_out, left_out == 1 ? "" : "s");
   return text;
 }
 

@@ -22,12 +22,13 @@ void png_check(const std::string& name, const Array& array) {
   std::string extents;
   for (const std::int64_t n : array.shape()) extents += fmt::format("{}{}", extents.empty() ? "" : ", ", n);
   const auto fail = [&](const std::string& why) {
-    throw ValueError(fmt::format("run: the output `{}` {}[{}] cannot be a PNG picture: {}", name, name_of(array.dtype()), extents, why));
+    throw ValueError(
+        fmt::format("run: the output `{}` {}[{}] cannot be written as a PNG picture: {}", name, name_of(array.dtype()), extents, why));
   };
-  if (!samples) fail("its elements are u8, u16 or bool. Write, say, `cast(round(clamp(y, 0, 1)*255), u8)`, or save it as .npy");
-  if (!shape) fail("its shape is [height, width] or [height, width, 1 to 4]");
+  if (!samples) fail("its elements must be u8, u16 or bool. Write, for example, `cast(round(clamp(y, 0, 1)*255), u8)`, or save it as .npy");
+  if (!shape) fail("its shape must be [height, width] or [height, width, 1 to 4]");
   for (int axis = 0; axis < 2; ++axis)
-    if (array.dim(axis) < 1 || array.dim(axis) > 1'000'000) fail("height and width are 1 to 1000000");
+    if (array.dim(axis) < 1 || array.dim(axis) > 1'000'000) fail("height and width must be between 1 and 1000000");
 #ifndef ONEPASS_HAVE_PNG
   fail("this command was built without libpng");
 #endif
@@ -36,7 +37,7 @@ void png_check(const std::string& name, const Array& array) {
 #ifndef ONEPASS_HAVE_PNG
 
 Array png_read(const std::string& path, std::span<const std::byte>) {
-  throw IoError(fmt::format("load_png: {}: is a PNG picture, and this command was built without libpng", path));
+  throw IoError(fmt::format("load_png: {}: the file is a PNG picture, but this command was built without libpng", path));
 }
 void png_write(os::AtomicFile&, const Array&) {}
 
@@ -133,7 +134,7 @@ Array png_read(const std::string& path, std::span<const std::byte> bytes) {
   png_destroy_read_struct(&png, &info, nullptr);
   if (!done)
     throw IoError(
-        fmt::format("load_png: {}: is no PNG picture that can be read: {}", path, work.error.empty() ? "out of memory" : work.error));
+        fmt::format("load_png: {}: the file is not a readable PNG picture: {}", path, work.error.empty() ? "out of memory" : work.error));
   return work.array;
 }
 

@@ -58,12 +58,13 @@ void check_files(const Job& job, const OtherFiles& others) {
     const os::FilePlace place = os::place_of("run", file);
     for (std::size_t i = 0; i < places.size(); ++i)
       if (os::same_place(places[i], place) && !(is_archive(file) && file == job.outputs[i].second))
-        throw IoError(fmt::format("run: the outputs `{}` and `{}` have one file, {}; give each its own", job.outputs[i].first, name, file));
+        throw IoError(fmt::format("run: the outputs `{}` and `{}` have the same file, {}. Give each output its own file",
+                                  job.outputs[i].first, name, file));
     for (const OtherFiles::Named& other : others.files)
       if (os::same_place(other.place, place))
         throw IoError(other.name == "--stats"
-                          ? fmt::format("run: --stats and the output `{}` have one file, {}; give each its own", name, file)
-                          : fmt::format("run: the output `{}` would destroy {}, {}; give it another file", name, other.name, file));
+                          ? fmt::format("run: --stats and the output `{}` have the same file, {}. Give each its own file", name, file)
+                          : fmt::format("run: the output `{}` would overwrite {}, {}. Give it another file", name, other.name, file));
     if (others.answers && (place.descriptor == 1 || os::same_place(place, os::place_of("run", std::string(kStandardOutput)))))
       throw IoError(fmt::format("run: the output `{}` cannot be written to standard output, which has the answers of the batch", name));
     places.push_back(place);
@@ -75,7 +76,7 @@ void check_files(const Job& job, const OtherFiles& others) {
     for (const OtherFiles::Named& other : others.files)
       for (const OtherFiles::Named& read : input.files)
         if (other.name == "--stats" && os::same_place(other.place, read.place))
-          throw IoError(fmt::format("run: --stats would destroy the input `{}`, {}; give it another file", name, file));
+          throw IoError(fmt::format("run: --stats would overwrite the input `{}`, {}. Give it another file", name, file));
   }
 }
 
@@ -99,8 +100,9 @@ class Runner {
     Job job = given;
     job.outputs = each_output(program, given.outputs);
     if (job.outputs.empty() && others_.answers)
-      throw ValueError(fmt::format("run: no output is asked for: add \"outputs\": {{\"NAME\": \"FILE.npy\"}}; the program's outputs are {}",
-                                   list_of(program.outputs())));
+      throw ValueError(
+          fmt::format("run: the job requests no output. Add \"outputs\": {{\"NAME\": \"FILE.npy\"}}; the program's outputs are {}",
+                      list_of(program.outputs())));
     const std::vector<std::size_t> wanted = wanted_outputs(program, job.outputs);
     check_files(job, others_);
     progress.say("reading the inputs");
@@ -120,7 +122,7 @@ class Runner {
         progress.say("comparing with another mode");
         if (const Comparison found = compiled.compare(arguments); !found) report.difference = found.text;
       }
-      if (InterruptibleCall::asked_to_stop()) throw CancelledError("cancelled: by SIGINT");  // covers a SIGINT after the last poll
+      if (InterruptibleCall::asked_to_stop()) throw CancelledError("canceled: by SIGINT");  // covers a SIGINT after the last poll
       interruptible.reset();
       if (report.difference.empty()) {
         progress.say("writing the outputs");
@@ -207,7 +209,7 @@ class Runner {
                                     suggestion_of_name(name, program.outputs()), list_of(program.outputs())));
       const auto output = static_cast<std::size_t>(at - program.outputs().begin());
       if (std::find(wanted.begin(), wanted.end(), output) != wanted.end())
-        throw ValueError(fmt::format("run: output `{}` is given twice: an output has one file", name));
+        throw ValueError(fmt::format("run: output `{}` is given twice; an output has only one file", name));
       wanted.push_back(output);
     }
     return wanted;
@@ -234,7 +236,7 @@ class Runner {
       if (file == "-") {
         if (from_standard_input)
           throw ValueError(
-              fmt::format("run: standard input cannot be both `{}` and `{}`: give one of them a file", *from_standard_input, name));
+              fmt::format("run: standard input cannot be both `{}` and `{}`. Give one of them a file", *from_standard_input, name));
         from_standard_input = &name;
       }
       slot = file;
@@ -248,7 +250,7 @@ class Runner {
     const bool draws = !program.types().empty();  // a dump can run on random inputs
     for (std::size_t i = 0; i < names.size(); ++i)
       if (file_of[i].empty() && !draws)
-        throw ValueError(fmt::format("run: input `{}` is missing: add {}=FILE.npy; the inputs are {}", names[i], names[i], list_of(names)));
+        throw ValueError(fmt::format("run: input `{}` is missing. Add {}=FILE.npy; the inputs are {}", names[i], names[i], list_of(names)));
     std::vector<Given> inputs;
     Random random;
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -263,7 +265,7 @@ class Runner {
   static void check_whole(const std::vector<Given>& inputs) {
     for (const Given& given : inputs)
       if (given.input.array && os::was_shortened(given.input.array->data()))
-        throw IoError(fmt::format("run: {}: was shortened while it was read; nothing is written", given.file));
+        throw IoError(fmt::format("run: {}: the file was shortened while it was read; no output is written", given.file));
   }
 
   Options options_;
@@ -312,7 +314,7 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
   std::ifstream opened;
   if (file != "-") {
     std::error_code error;
-    if (std::filesystem::is_directory(file, error)) throw IoError(fmt::format("run: {}: is a directory, not a batch file", file));
+    if (std::filesystem::is_directory(file, error)) throw IoError(fmt::format("run: {}: the path is a directory, not a batch file", file));
     errno = 0;
     opened.open(file, std::ios::binary);
     if (!opened) throw IoError(fmt::format("run: {}: {}", file, errno ? std::strerror(errno) : "cannot be opened"));
@@ -322,7 +324,7 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
   const auto next = [&](std::string& line) {
     try {
       return next_line(lines, line, too_long);
-    } catch (const std::ios_base::failure&) { throw IoError(fmt::format("run: {}: reading failed", file)); }
+    } catch (const std::ios_base::failure&) { throw IoError(fmt::format("run: {}: reading the file failed", file)); }
   };
   std::int64_t number = 0;
   for (std::string line; next(line);) {
@@ -330,7 +332,7 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
     Json answer = {{"ok", true}};
     const auto failed = [&](std::string_view error) { answer = {{"ok", false}, {"error", error}}; };
     try {
-      if (too_long) throw ValueError(fmt::format("run: the line has more than {} bytes, too many for a job", kMostLineBytes));
+      if (too_long) throw ValueError(fmt::format("run: the line has more than {} bytes, the maximum for a job", kMostLineBytes));
       const Job job = job_of(line, mode);
       Progress progress("reading the job");
       progress.prefix(fmt::format("job {}: ", ++number));
@@ -365,7 +367,8 @@ void sort_out(const ProgramText& program, const Words& words, Job& job) {
 
 int run(Words words) {
   CLI::App app{
-      "Runs a program on files of arrays (.npy, .npz, .png) and numbers. Prints its results, or writes them: all files appear, or none.",
+      "Runs a program on files of arrays (.npy, .npz, .png) and numbers. Prints its results or writes them to files; either all files are "
+      "written, or none.",
       "onepass run"};
   Words positional, outputs;
   CommonOptions common;
@@ -373,26 +376,25 @@ int run(Words words) {
   bool compare = false, check_nan = false, no_sync = false;
   app.add_option("PROGRAM NAME=FILE", positional,
                  "a formula, a .fuse file, a dump (.json) or - for standard input; then its inputs: files (- for standard input), numbers, "
-                 "or FILE.npz with several");
+                 "or FILE.npz with several arrays");
   app.add_option("-o,--output", outputs,
-                 "NAME=FILE.npy, .npz or .png: where an output goes (-: standard output); FILE.npz: all of them; repeat for several")
+                 "NAME=FILE.npy, .npz or .png: the file of an output (-: standard output); FILE.npz: all outputs; repeat for several")
       ->allow_extra_args(false)
       ->take_all();
-  CLI::Option* const batch_option =
-      app.add_option("--batch", batch,
-                     "a file of jobs (-: standard input), one JSON object a line: formula, inputs, outputs, mode; one line answers each");
+  CLI::Option* const batch_option = app.add_option(
+      "--batch", batch,
+      "a file of jobs (-: standard input), one JSON object per line: formula, inputs, outputs, mode; one line answers each job");
   add_mode(app, common);
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  offers(app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not run on a GPU yet)"), {"cpu", "cuda"});
+  offers(app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not tested on a GPU yet)"), {"cpu", "cuda"});
   app.add_flag("--compare", compare,
-               "run unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
-  app.add_flag("--check-nan", check_nan,
-               "an error that names the first operator whose value is NaN or infinite, if an output has such an element");
+               "run in mode unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
+  app.add_flag("--check-nan", check_nan, "fail if an output has a NaN or an infinity, and name the first operator that produced one");
   CLI::Option* const stats_option =
       app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file (-: standard output), as JSON");
-  app.add_flag("--no-sync", no_sync, "do not wait until outputs are on the disk: quicker, and a power cut may lose them");
+  app.add_flag("--no-sync", no_sync, "do not wait until outputs are on disk: this is faster, but a power failure may lose them");
   app.footer(
       "Examples:\n"
       "  onepass run 'sin(x) * k' x=x.npy k=0.5\n"
@@ -416,7 +418,7 @@ int run(Words words) {
     stats_file.emplace("run", output_path(stats), !no_sync);  // reports an unwritable file before the work starts
     for (const OtherFiles::Named& other : others.files)
       if (os::same_place(stats_file->place(), other.place))
-        throw IoError(fmt::format("run: --stats would destroy {}, {}; give it another file", other.name, stats));
+        throw IoError(fmt::format("run: --stats would overwrite {}, {}. Give it another file", other.name, stats));
     others.files.push_back({"--stats", stats_file->place()});
   }
   Runner runner(options, compare, SaveOptions{.sync = !no_sync}, std::move(others));
@@ -429,7 +431,7 @@ int run(Words words) {
 
   if (*batch_option) {
     if (!positional.empty() || !outputs.empty())
-      throw ValueError("run: --batch takes program, inputs and outputs from its file, not from the command line");
+      throw ValueError("run: --batch reads program, inputs and outputs from its file, so they cannot be given on the command line");
     const int code = run_batch(runner, batch, options.mode);
     write_stats();
     if (stats_file) stats_file->commit();
@@ -440,7 +442,7 @@ int run(Words words) {
   if (program == "-")
     for (const std::string& word : positional)
       if (word.ends_with("=-"))
-        throw ValueError(fmt::format("run: standard input cannot be both the program and `{}`: give one of them a file", word));
+        throw ValueError(fmt::format("run: standard input cannot be both the program and `{}`. Give one of them a file", word));
   Job job{.source = program_source("run", program, options.limits), .inputs = {}, .outputs = {}, .mode = options.mode};
   for (const std::string& word : outputs) {
     if (is_archive(word) && word.find('=') == std::string::npos) job.outputs.emplace_back("", word);

@@ -37,7 +37,7 @@ class Reader {
     return value;
   }
   std::span<const std::byte> part(std::uint64_t offset, std::uint64_t size) const {
-    if (offset > bytes_.size() || size > bytes_.size() - offset) fail(path_, "is damaged: its directory points behind its end");
+    if (offset > bytes_.size() || size > bytes_.size() - offset) fail(path_, "the file is damaged: its directory points beyond its end");
     return bytes_.subspan(offset, size);
   }
   bool is(std::uint64_t offset, std::uint32_t signature) const {
@@ -56,7 +56,7 @@ struct Directory {
 
 Directory directory(const std::string& path, const Reader& file) {
   constexpr std::uint64_t kMostComment = 0xffff;
-  if (file.size() < kEndBytes) fail(path, "is cut off: it has no directory of its arrays");
+  if (file.size() < kEndBytes) fail(path, "the file is cut off: the directory of its arrays is missing");
   const std::uint64_t last = file.size() - kEndBytes, first = last > kMostComment ? last - kMostComment : 0;
   for (std::uint64_t end = last + 1; end-- > first;) {
     if (!file.is(end, kEnd) || file.at<std::uint16_t>(end + 20) != last - end) continue;
@@ -64,12 +64,12 @@ Directory directory(const std::string& path, const Reader& file) {
     if (end >= kLocatorBytes && file.is(end - kLocatorBytes, kLocator64)) {
       const auto record = file.at<std::uint64_t>(end - kLocatorBytes + 8);
       static_cast<void>(file.part(record, kEnd64Bytes));
-      if (!file.is(record, kEnd64)) fail(path, "is damaged: its directory is not where its end says");
+      if (!file.is(record, kEnd64)) fail(path, "the file is damaged: its directory is not at the recorded position");
       result = {.count = file.at<std::uint64_t>(record + 32), .offset = file.at<std::uint64_t>(record + 48)};
     }
     return result;
   }
-  fail(path, "is cut off: it has no directory of its arrays");
+  fail(path, "the file is cut off: the directory of its arrays is missing");
 }
 
 // Reads the ZIP64 record of an entry. It contains the numbers that did not fit, in header order.
@@ -78,12 +78,12 @@ void read_extra(const std::string& path, const Reader& file, std::uint64_t at, s
     const auto id = file.at<std::uint16_t>(at);
     const auto size = file.at<std::uint16_t>(at + 2);
     at += 4;
-    if (size > end - at) fail(path, "is damaged: a record of its directory is too long");
+    if (size > end - at) fail(path, "the file is damaged: a record of its directory is too long");
     if (id == 1) {
       std::uint64_t next = at;
       for (std::uint64_t* const number : {&member.size, &member.stored, &member.header}) {
         if (*number != kIn64) continue;
-        if (next + 8 > at + size) fail(path, "is damaged: a size is missing in its directory");
+        if (next + 8 > at + size) fail(path, "the file is damaged: a size is missing in its directory");
         *number = file.at<std::uint64_t>(next);
         next += 8;
       }
@@ -105,7 +105,7 @@ std::vector<ZipMember> zip_members(const std::string& path, std::span<const std:
   std::uint64_t at = found.offset;
   for (std::uint64_t i = 0; i < found.count; ++i) {
     static_cast<void>(file.part(at, kCentralBytes));
-    if (!file.is(at, kCentral)) fail(path, "is damaged: its directory ends early");
+    if (!file.is(at, kCentral)) fail(path, "the file is damaged: its directory ends early");
     ZipMember member;
     member.flags = file.at<std::uint16_t>(at + 8);
     member.method = file.at<std::uint16_t>(at + 10);
@@ -119,7 +119,7 @@ std::vector<ZipMember> zip_members(const std::string& path, std::span<const std:
     member.name.assign(reinterpret_cast<const char*>(text.data()), text.size());
     read_extra(path, file, at + kCentralBytes + name, at + kCentralBytes + name + extra, member);
     for (const ZipMember& other : members)
-      if (other.name == member.name) fail(path, fmt::format("has the array {} twice", member.name));
+      if (other.name == member.name) fail(path, fmt::format("the file has the array {} twice", member.name));
     members.push_back(std::move(member));
     at += kCentralBytes + name + extra + comment;
   }
@@ -130,21 +130,22 @@ std::pair<std::span<std::byte>, std::shared_ptr<void>> zip_read(const std::strin
                                                                 const std::shared_ptr<void>& owner, const ZipMember& member) {
   const Reader file(path, bytes);
   static_cast<void>(file.part(member.header, kLocalBytes));
-  if (!file.is(member.header, kLocal)) fail(path, fmt::format("is damaged: {} is not where its directory says", member.name));
+  if (!file.is(member.header, kLocal))
+    fail(path, fmt::format("the file is damaged: {} is not at the position that its directory records", member.name));
   if (member.flags & kEncrypted) fail(path, fmt::format("{} is encrypted", member.name));
   const std::uint64_t start =
       member.header + kLocalBytes + file.at<std::uint16_t>(member.header + 26) + file.at<std::uint16_t>(member.header + 28);
   static_cast<void>(file.part(start, member.stored));
   std::span<std::byte> data = bytes.subspan(start, member.stored);
   std::shared_ptr<void> keeps = owner;
-  const auto damaged = [&] { fail(path, fmt::format("{} is damaged: its bytes are not those that were written", member.name)); };
+  const auto damaged = [&] { fail(path, fmt::format("{} is damaged: its checksum does not match", member.name)); };
   if (member.method == kDeflated) {
     if (member.size / kMostPacked > member.stored) damaged();  // checked before allocation
     void* const memory = ::operator new(std::max<std::uint64_t>(member.size, 1), std::align_val_t{64}, std::nothrow);
     if (!memory) throw Error(fmt::format("out of memory: {} needs {} bytes for {}", path, member.size, member.name));
     keeps = std::shared_ptr<void>(memory, Deleter{});
     z_stream stream{};
-    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw Error("out of memory: zlib cannot begin");
+    if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw Error("out of memory: zlib cannot start");
     const std::span<std::byte> out(static_cast<std::byte*>(memory), member.size);
     std::size_t read = 0, written = 0;
     int state = Z_OK;
@@ -163,7 +164,7 @@ std::pair<std::span<std::byte>, std::shared_ptr<void>> zip_read(const std::strin
     if (state != Z_STREAM_END || written != out.size()) damaged();
     data = out;
   } else if (member.method != kStored) {
-    fail(path, fmt::format("{} is packed by method {}; onepass reads stored and deflated arrays", member.name, member.method));
+    fail(path, fmt::format("{} is compressed with method {}; onepass reads only stored and deflated arrays", member.name, member.method));
   } else if (member.stored != member.size) {
     damaged();
   }
