@@ -381,7 +381,7 @@ std::string processor_text() {
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates) {
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
   const std::string near = language::nearest(name, views);
-  return near.empty() ? "" : fmt::format("; did you mean `{}`?", near);
+  return near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near);
 }
 
 std::string suggestion_of_name(const std::string& name, const std::vector<std::string>& candidates) {

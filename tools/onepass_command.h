@@ -107,7 +107,7 @@ std::string type_text(const runtime::ArgumentType& type);  // such as "f32[64,25
 /// Returns the target processor and the number of cores in use, such as "znver4, 2 cores".
 std::string processor_text();
 
-/// Returns ", perhaps you mean `nearest`", or an empty text if no candidate is near.
+/// Returns " (did you mean `nearest`?)", or an empty text if no candidate is near.
 std::string suggestion(const std::string& name, const std::vector<std::string>& candidates);
 /// Like suggestion() for a name of the program. For a reserved word of the language, suggests a replacement.
 std::string suggestion_of_name(const std::string& name, const std::vector<std::string>& candidates);
