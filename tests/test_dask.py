@@ -132,9 +132,9 @@ class Maps(Test):
     def test_what_no_block_can_do(self):
         x, c = da.from_array(array((20, 30)), (7, 11)), op.Array(array((30,)))
         for f, said in (
-            (op.softmax, "whole="), (lambda x: x + c, "as an argument"), (lambda x: x + op.Array(np.float32(2)), "not its argument"), (lambda x: x * x.shape[0], "lengths"), (lambda x: x.T, "permute"),
+            (op.softmax, "whole="), (lambda x: x + c, "as an argument"), (lambda x: x + op.Array(np.float32(2)), "not one of its arguments"), (lambda x: x * x.shape[0], "lengths"), (lambda x: x.T, "permute"),
             (lambda x: x[1:], "slice"), (lambda x: op.cumsum(x, 0), "scan"), (lambda x: (x, x), "one result"), (lambda x: x[:, None], "shape"),
-            (lambda x: op.sum(x, 0), "whole="), (lambda x: x.reshape(-1), "reshape"), (lambda x: x + op.uniform(1, x.shape), "element by element"),
+            (lambda x: op.sum(x, 0), "whole="), (lambda x: x.reshape(-1), "reshape"), (lambda x: x + op.uniform(1, x.shape), "is not elementwise"),
         ):  # fmt: skip
             with self.assertRaisesRegex(op.UnsupportedError, said):
                 op.dask.map(f, x)

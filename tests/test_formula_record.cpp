@@ -314,7 +314,7 @@ TEST_CASE("formula: every recording error has the expected text", "[formula]") {
       {"x[[0, 1]]", "x=f32[3]", "f:1:3: ", "not a list. Use take(x, indices, axis) to index by data"},
       {"x[0:1.5]", "x=f32[3]", "f:1:5: ", "a bound of a slice must be an integer"},
       {"x[0:f32]", "x=f32[3]", "f:1:5: ", "a bound of a slice must be an integer, not a type"},
-      {"x[::0]", "x=f32[3]", "f:1:2: ", "step is 0"},
+      {"x[::0]", "x=f32[3]", "f:1:2: ", "the step of a slice is 0"},
       {"x[..., ...]", "x=f32[3]", "f:1:2: ", "more than one `...`"},
       {"mean(x, axis=9223372036854775807)", "x=f32[3]", "f:1:1: ", "mean: axis 9223372036854775807 is out of range for rank 1"},
       {"x.shape[1]", "x=f32[3]", "f:1:8: ", "shape: axis 1 is out of range for x f32[3] of rank 1"},

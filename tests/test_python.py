@@ -796,7 +796,7 @@ class Vmap(Test):
         self.assertEqual(nested["sum"].shape, (7,))
         inside = op.jit(lambda x: op.vmap(op.vmap(lambda a, b: a * b, (None, 0)), (0, None))(x[0], x[1]))(x)
         np.testing.assert_allclose(np.asarray(inside), np.outer(x[0], x[1]), rtol=1e-6)
-        for call, message in ((lambda: op.vmap(loss, (None, None))(w, x), "no argument is mapped"), (lambda: op.vmap(loss, (0, 0))(w, x), "must be equal"), (lambda: op.vmap(loss, (0,))(w, x), "1 axes for 2 arguments")):
+        for call, message in ((lambda: op.vmap(loss, (None, None))(w, x), "no argument is mapped"), (lambda: op.vmap(loss, (0, 0))(w, x), "must be equal"), (lambda: op.vmap(loss, (0,))(w, x), "1 axes given for 2 arguments")):
             with self.assertRaisesRegex(op.ShapeError, message):
                 call()
 
@@ -836,10 +836,10 @@ class StateLoops(Test):
     def test_errors_are_sentences(self):
         x = array((4,))
         for call, message in (
-            (lambda: op.fold(lambda s, x: s, x), "fold: there are no xs and no length"),
-            (lambda: op.scan(lambda s, x: s, x, x), "a step returns two values"),
+            (lambda: op.fold(lambda s, x: s, x), "fold: neither xs nor length is given"),
+            (lambda: op.scan(lambda s, x: s, x, x), "must return two values"),
             (lambda: op.scan(lambda s, x: (s, x), x, x, 4), "both xs and length are given"),
-            (lambda: op.fold(lambda s, x: {"b": s["a"]}, {"a": x}, x), "nests like the one that it takes"),
+            (lambda: op.fold(lambda s, x: {"b": s["a"]}, {"a": x}, x), "same nesting as the state that it takes"),
             (lambda: op.while_loop(lambda s: s > 0, lambda s: s, x), "`bound` is missing"),
             (lambda: op.iterate(lambda s: s, x, -2), "the number of steps is -2"),
             (lambda: op.iterate(lambda s: (s, s), x, 2), "1 state before a step, but 2 after it"),
@@ -898,10 +898,10 @@ class Sorting(Test):
             self.assertEqual(np.asarray(got).dtype, np.asarray(expected).dtype)
             np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
         self.assertEqual(op.Array(np.arange(3)).at[0].add(2.75).dtype, op.i64)
-        for call, message in ((lambda: op.put(x, 0, v, mode="sub"), "put: `mode` must be"), (lambda: op.index_update(x, k, u, 0, mode="mul"), "`mode` must be"), (lambda: op.Array(x).at[0, k].set(1), "stands alone"), (lambda: op.put(x, 6, 1), "put: 6 is out of range")):
+        for call, message in ((lambda: op.put(x, 0, v, mode="sub"), "put: `mode` must be"), (lambda: op.index_update(x, k, u, 0, mode="mul"), "`mode` must be"), (lambda: op.Array(x).at[0, k].set(1), "must be the only index"), (lambda: op.put(x, 6, 1), "put: 6 is out of range")):
             with self.assertRaisesRegex(op.Error, message):
                 call()
-        with self.assertRaisesRegex(TypeError, "write index_update or scatter"):
+        with self.assertRaisesRegex(TypeError, "Use index_update or scatter"):
             op.put(x, k, 1)
 
     def test_windows(self):

@@ -78,7 +78,7 @@ def evaluate(
     sanitize, optimization, truediv   have no effect: no text is run as Python, and `/` is true division
     """
     if order not in ("C", "F", "A", "K"):
-        raise _core.ValueError(f"evaluate: order is 'C', 'F', 'A' or 'K', not {order!r}")
+        raise _core.ValueError(f"evaluate: order must be 'C', 'F', 'A' or 'K', not {order!r}")
     if local_dict is None or global_dict is None:
         frame = sys._getframe(_frame_depth - 2)
         local_dict = frame.f_locals if local_dict is None else local_dict

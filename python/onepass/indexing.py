@@ -26,7 +26,7 @@ def _array(part):
     """Returns a part of an index as an array of integers."""
     part = part if isinstance(part, (_core.Array, _core.Tensor)) else _core.Array(part)
     if _core.dtype(part.dtype).name[0] not in "iu":
-        raise _core.IndexError(f"an index is an array of integers, not of {part.dtype.name}")
+        raise _core.IndexError(f"an index array must have an integer type, not {part.dtype.name}")
     return part
 
 
@@ -43,8 +43,8 @@ def item(x, key):
     if _is_recorded(x, parts):
         if masked:
             raise _core.UnsupportedError(
-                "a boolean mask gives a result whose shape depends on the elements, which are not there while a function is recorded: "
-                "write where(mask, x, 0), or select outside of the compiled function"
+                "the shape of a result selected by a boolean mask depends on the elements, which are not available while a function is recorded. "
+                "Write where(mask, x, 0), or select outside the compiled function"
             )
         return _recorded(x, parts)
     if not isinstance(key, tuple) and not masked:
@@ -68,7 +68,7 @@ def _recorded(x, parts):
     while parts and (parts[-1] is Ellipsis or isinstance(parts[-1], slice) and parts[-1] == slice(None)):
         parts = parts[:-1]
     if any(_is_basic(part) for part in parts):
-        raise _core.UnsupportedError("inside a recording an index has arrays of integers and ints for the first axes, or one array beside slices")
+        raise _core.UnsupportedError("inside a recording, an index must have arrays of integers and ints for the first axes, or one array and slices")
     return _gathered(x, parts)
 
 
@@ -81,7 +81,7 @@ def _gathered(x, parts):
     for n, part in zip(lengths, parts):
         if isinstance(part, int):
             if not -n <= part < n:
-                raise _core.IndexError(f"index {part} is outside an axis of length {n}")
+                raise _core.IndexError(f"index {part} is out of range for an axis of length {n}")
             at = part % n
         else:
             at = _core.cast(_array(part), _core.i64)
@@ -120,7 +120,7 @@ class Place:
         if all(_is_basic(part) or (isinstance(part, int) and not isinstance(part, bool)) for part in parts):
             return _core.put(x, key, v, mode)
         if isinstance(key, tuple):
-            raise _core.UnsupportedError(f"at: an array in an index stands alone, as in x.at[i].{mode}(v); write scatter or index_update for other axes")
+            raise _core.UnsupportedError(f"at: an index array must be the only index, as in x.at[i].{mode}(v). Use scatter or index_update for other axes")
         if _is_mask(key):
             joined = v if mode == "set" else _JOINED[mode](x, v)
             return _core.where(key, _core.cast(joined, x.dtype), x)
@@ -150,7 +150,7 @@ def assign(x, key, value):
     """Assigns x[key] = value for an Array outside of a recording."""
     parts = key if isinstance(key, tuple) else (key,)
     if _is_recorded(x, parts) or isinstance(value, _core.Tensor):
-        raise TypeError("elements of an Array cannot be assigned by a mask or by arrays while a function is recorded: write x.at[key].set(v)")
+        raise TypeError("elements of an Array cannot be assigned by a mask or by arrays while a function is recorded. Use x.at[key].set(v)")
     value = value if isinstance(value, _core.Array) else _core.Array(value if hasattr(value, "dtype") else _listed(value))
     if value.dtype != x.dtype:
         value = _core.cast(value, x.dtype)

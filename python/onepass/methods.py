@@ -89,7 +89,7 @@ def _flatten(self):
 def _to_device(self, device, /, *, stream=None):
     """Copies the array to a device, like `to`; streams are not supported."""
     if stream is not None:
-        raise _core.ValueError("to_device: onepass has no streams in Python")
+        raise _core.ValueError("to_device: `stream` is not supported; onepass has no streams in Python")
     return self if isinstance(self, _core.Tensor) or device is None else _core._to_device(self, device)
 
 

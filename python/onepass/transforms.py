@@ -103,7 +103,7 @@ def vmap(function, in_axes=0, **options):
         nested = [_core._Nested(a) for a in args]
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
-            raise _core.ShapeError(f"vmap: {len(axes)} axes for {len(args)} argument{'' if len(args) == 1 else 's'}; give one for each, or one for all")
+            raise _core.ShapeError(f"vmap: {len(axes)} axes given for {len(args)} argument{'' if len(args) == 1 else 's'}. Pass one axis for each argument, or one axis for all.")
         leaves = [_tensors(n) for n in nested]
         of_leaf = [axis for axis, list_ in zip(axes, leaves) for _ in list_]
         elements, all_ = _core._map_elements([t for list_ in leaves for t in list_], of_leaf)
@@ -140,8 +140,8 @@ class _Steps:
     def take(self, state, results=()):
         nested = _core._Nested(state)
         tensors = _tensors(nested)
-        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # the loop itself reports another number of leaves
-            raise _core.ValueError("a step of a loop returns a state that nests like the one that it takes")
+        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # of another number the loop says so itself
+            raise _core.ValueError("the step function of a loop must return a state with the same nesting as the state that it takes")
         self.loop.step(tensors, results)
 
 
@@ -159,9 +159,9 @@ def _run(record, *args):
 def _over(kind, function, init, xs, length, reverse):
     name = ("scan", "fold")[kind]
     if length is not None and xs is not None and not _number_of(xs):
-        raise _core.ValueError(f"{name}: both xs and length are given; the length is that of the xs")
+        raise _core.ValueError(f"{name}: both xs and length are given; only one is allowed, because xs determines the length")
     if xs is None and length is None:
-        raise _core.ValueError(f"{name}: there are no xs and no length, one of which says how many steps there are")
+        raise _core.ValueError(f"{name}: neither xs nor length is given. Pass one of them to set the number of steps")
 
     def recorded(init, xs=None):
         steps = _Steps(kind, init)
@@ -179,11 +179,11 @@ def _over(kind, function, init, xs, length, reverse):
                 steps.take(returned)
                 continue
             if not isinstance(returned, tuple) or len(returned) != 2:
-                raise _core.ValueError("scan: a step returns two values: the next state, and the step's result, which may be None")
+                raise _core.ValueError("scan: the step function must return two values: the next state and the result of the step, which may be None")
             state, y = returned
             nested = None if y is None else _core._Nested(y)
             if results is not None and (nested is None) != (results[0] is None) or results and nested and not nested.nests_like(results[0]):
-                raise _core.ValueError("scan: the results of the steps do not nest alike")
+                raise _core.ValueError("scan: the results of the steps have different nesting; it must not change")
             results = results or (nested,)
             steps.take(state, _tensors(nested) if nested else [])
         if kind == _FOLD:
@@ -233,7 +233,7 @@ def while_loop(cond, body, init, bound=None):
     false. If `bound` ends the loop, cond of the returned state is true.
     """
     if bound is None:
-        raise _core.ValueError("while_loop: `bound` is missing, the most steps that it may take: each of them is recorded, whatever the condition will be")
+        raise _core.ValueError("while_loop: `bound` is missing, the maximum number of steps; each step is recorded, whatever the condition is")
 
     def recorded(init):
         loop = _Steps(_WHILE, init)
@@ -262,7 +262,7 @@ def vjp(function, *args):
     def pullback(cotangent):
         given = _core._Nested(cotangent)
         if not given.nests_like(results):
-            raise _core.ValueError("pullback: the cotangents do not nest like the results")
+            raise _core.ValueError("pullback: the nesting of the cotangents must match the nesting of the results")
         gradients = arguments.rebuilt(_core._vjp(_tensors(results), _tensors(given), _tensors(arguments)))
         return gradients[0] if len(args) == 1 else gradients
 

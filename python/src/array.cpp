@@ -45,10 +45,11 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
     return -1;
   };
   if (!a.has_memory()) return fail("an empty Array has no elements");
-  if (!a.device().is_cpu()) return fail("the elements are on a GPU: to(device='cpu') copies them");
-  if (!format_of(a.dtype())) return fail("Python's buffers have no bf16: cast to f32, or bitcast to u16, or use DLPack");
+  if (!a.device().is_cpu()) return fail("the elements are on a GPU. Copy them with to(device='cpu')");
+  if (!format_of(a.dtype())) return fail("Python's buffer protocol has no bf16. Cast to f32, bitcast to u16, or use DLPack");
   if ((flags & PyBUF_WRITABLE) && a.is_read_only()) return fail("the Array is read-only");
-  if (!a.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) return fail("the Array is not contiguous: copy() makes it so");
+  if (!a.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)
+    return fail("the Array is not contiguous. Make a contiguous copy with copy()");
   const auto size = static_cast<Py_ssize_t>(size_of(a.dtype()));
   auto* const kept = new View{a, {}, {}};
   for (const std::int64_t n : a.shape()) kept->shape.push_back(n);
@@ -95,12 +96,12 @@ nb::object to_dlpack(const Array& a, nb::handle stream, nb::handle max_version, 
   const bool copies = !copy.is_none() && nb::cast<bool>(copy);
   const auto number = stream.is_none() ? std::intptr_t{0} : nb::cast<std::intptr_t>(stream);
   if (a.device().is_cuda() && !stream.is_none() && number == 0)
-    throw ValueError("__dlpack__: stream 0 is ambiguous for CUDA; give 1 for the default stream, 2 for that of the thread");
+    throw ValueError("__dlpack__: stream 0 is ambiguous for CUDA. Pass 1 for the default stream, or 2 for the per-thread default stream");
   void* const handle = a.device().is_cuda() ? reinterpret_cast<void*>(number) : nullptr;  // NOLINT: the handle is a number
   const Array given = copies ? a.copy() : a;
   if (versioned) return capsule_of(given.to_dlpack_versioned(handle, copies));
   if (given.is_read_only()) {
-    PyErr_SetString(PyExc_BufferError, "the Array is read-only, which DLPack before 1.0 cannot say: copy() makes it writable");
+    PyErr_SetString(PyExc_BufferError, "the Array is read-only, which DLPack before 1.0 cannot express. Make a writable copy with copy()");
     throw nb::python_error();
   }
   return capsule_of(given.to_dlpack(handle));
@@ -129,7 +130,7 @@ nb::object element(const Array& a, const void* at) {
 
 nb::object item(const Array& a) {
   if (a.size() != 1 || !a.has_memory())
-    throw ShapeError(fmt::format("item: the array has {} elements, not one", a.has_memory() ? a.size() : 0));
+    throw ShapeError(fmt::format("item: the array has {} elements; exactly one is required", a.has_memory() ? a.size() : 0));
   const Array here = a.to(Device::cpu());
   return element(here, here.data());
 }
@@ -159,7 +160,7 @@ bool view_of(const Array& a, nb::handle key, Array& out) {
     switch (i.kind) {
       case Index::Kind::Integer: {
         const std::int64_t n = a.shape()[axis], at = i.at < 0 ? i.at + n : i.at;
-        if (at < 0 || at >= n) throw IndexError(fmt::format("index {} is outside axis {}, whose length is {}", i.at, axis, n));
+        if (at < 0 || at >= n) throw IndexError(fmt::format("index {} is out of range for axis {}, whose length is {}", i.at, axis, n));
         offset += at * a.strides()[axis++];
         break;
       }
@@ -167,7 +168,7 @@ bool view_of(const Array& a, nb::handle key, Array& out) {
         Py_ssize_t start = i.range.start.value_or(i.range.step.value_or(1) < 0 ? PY_SSIZE_T_MAX : 0);
         Py_ssize_t stop = i.range.stop.value_or(i.range.step.value_or(1) < 0 ? PY_SSIZE_T_MIN : PY_SSIZE_T_MAX);
         const Py_ssize_t step = i.range.step.value_or(1);
-        if (step == 0) throw ValueError("a slice's step is 0");
+        if (step == 0) throw ValueError("the step of a slice is 0; it must not be 0");
         const Py_ssize_t n = PySlice_AdjustIndices(a.shape()[axis], &start, &stop, step);
         if (n > 0) offset += start * a.strides()[axis];
         shape.push_back(n), strides.push_back(a.strides()[axis++] * step);
@@ -175,7 +176,7 @@ bool view_of(const Array& a, nb::handle key, Array& out) {
       }
       case Index::Kind::NewAxis: shape.push_back(1), strides.push_back(1); break;
       case Index::Kind::Ellipsis:
-        if (std::exchange(dots, true)) throw IndexError("an index has two ...");
+        if (std::exchange(dots, true)) throw IndexError("an index has two `...`; at most one is allowed");
         for (std::int64_t rest = a.rank() - named; rest > 0; --rest) whole();
         break;
     }
@@ -250,7 +251,8 @@ void bind_conversions(nb::class_<Array>& c) {
       },
       nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none());
   c.def(
-      "item", [](const Array& a) { return item(a); }, "The only element, as a Python number. ShapeError when there is not exactly one.");
+      "item", [](const Array& a) { return item(a); },
+      "The only element, as a Python number. Raises ShapeError unless there is exactly one.");
   c.def(
       "tolist",
       [](const Array& a) {
@@ -262,7 +264,7 @@ void bind_conversions(nb::class_<Array>& c) {
   c.def("__int__", [](const Array& a) { return nb::int_(item(a)); });
   c.def("__bool__", [](const Array& a) { return PyObject_IsTrue(item(a).ptr()) == 1; });
   c.def("__index__", [](const Array& a) {
-    if (is_float(a.dtype()) || a.dtype() == DType::Bool) throw nb::type_error("only an Array of integers is an index");
+    if (is_float(a.dtype()) || a.dtype() == DType::Bool) throw nb::type_error("only an Array of integers can be an index");
     return item(a);
   });
   c.def("__reduce__", [](nb::handle self) {
@@ -357,7 +359,7 @@ void bind_arrays(nb::module_& m) {
   });
   c.def("__iter__", [](nb::handle self) {
     const Array& a = nb::cast<const Array&>(self);
-    if (a.rank() == 0) throw nb::type_error("an Array of rank 0 has no elements to go through");
+    if (a.rank() == 0) throw nb::type_error("an Array of rank 0 cannot be iterated");
     nb::list rows;
     for (std::int64_t i = 0; i < a.dim(0); ++i) rows.append(array_item(self, nb::int_(i)));
     return nb::steal(PyObject_GetIter(rows.ptr()));
@@ -366,7 +368,7 @@ void bind_arrays(nb::module_& m) {
   m.def("_array_from_bytes", [](nb::bytes bytes, nb::handle shape, nb::handle dtype) {
     Array out = Array::empty(Extents(integers_from(shape, "shape")), dtype_from(dtype));
     if (static_cast<std::size_t>(out.bytes()) != bytes.size())
-      throw ValueError("a pickled Array has another number of bytes than its shape says");
+      throw ValueError("the number of bytes of a pickled Array does not match its shape");
     std::memcpy(out.mutable_data(), bytes.data(), bytes.size());
     return out;
   });

@@ -29,7 +29,7 @@ FormulaArgument argument_from(const char* name, nb::handle h) {
   }
   if (v.kind == Value::Kind::Tensor)
     throw nb::type_error(
-        fmt::format("{}: a formula takes arrays and numbers; inside a recorded function write its operators", name).c_str());
+        fmt::format("{}: a formula takes arrays and numbers, not Tensors. Inside a recorded function, write its operators", name).c_str());
   if (v.kind == Value::Kind::Array) return FormulaArgument(std::move(v.array));
   switch (v.number.kind) {
     case detail::CallArgument::Kind::Bool: return FormulaArgument(v.number.integer != 0);
@@ -58,7 +58,8 @@ nb::object call_arrays(const PythonFormula& f, nb::args args, nb::kwargs kwargs)
     if (name == "out" && std::find(inputs.begin(), inputs.end(), name) == inputs.end()) targets = nb::borrow(h);
     else named.push_back({name, argument_from(name.c_str(), h)});
   }
-  if (!args.empty() && !named.empty()) throw nb::type_error("a formula's arguments are given by position or by name, not both");
+  if (!args.empty() && !named.empty())
+    throw nb::type_error("the arguments of a formula are given both by position and by name. Use only one of them");
   if (targets.is_valid() && !targets.is_none()) {
     std::vector<Array> arrays;
     if (PyTuple_Check(targets.ptr()) || PyList_Check(targets.ptr()))
@@ -67,7 +68,7 @@ nb::object call_arrays(const PythonFormula& f, nb::args args, nb::kwargs kwargs)
     if (!named.empty()) {
       std::vector<NamedTarget> by_name;
       if (arrays.size() != f.formula.outputs().size())
-        throw ValueError(fmt::format("out: {} targets for {} results", arrays.size(), f.formula.outputs().size()));
+        throw ValueError(fmt::format("out: {} targets given for {} results", arrays.size(), f.formula.outputs().size()));
       for (std::size_t i = 0; i < arrays.size(); ++i) by_name.push_back({f.formula.outputs()[i], arrays[i]});
       const Unlocked unlocked;
       f.formula.into(by_name, named);
@@ -121,25 +122,26 @@ void bind_formulas(nb::module_& m) {
   });
   c.def(
       "last_graph", [](const PythonFormula& f) { return f.formula.last_graph(); },
-      "The optimised graph of the last call, in its printed form.");
+      "The optimized graph of the last call, in its printed form.");
   c.def("recorded_graph", [](const PythonFormula& f) { return f.formula.recorded_graph().text(); });
   c.def(
       "explain", [](const PythonFormula& f) { return f.formula.explain(); },
-      "Each kernel of the last call: what it stores, and why it ends there.");
+      "Each kernel of the last call: the values that it stores, and why it ends there.");
   c.def(
       "describe",
       [](const PythonFormula& f, const std::string& signature, bool code) {
         const Unlocked unlocked;
         return f.formula.describe(signature, code ? Detail::code : Detail::plan);
       },
-      nb::arg("signature"), nb::arg("code") = false, "The record of such a call, which is not made: f.describe('f32[64,256]').");
+      nb::arg("signature"), nb::arg("code") = false,
+      "The record of a call with this signature, without making the call: f.describe('f32[64,256]').");
   c.def(
       "last_execution",
       [](const PythonFormula& f, bool code) {
         const Unlocked unlocked;
         return f.formula.last_execution(code ? Detail::code : Detail::plan);
       },
-      nb::arg("code") = false, "What the last call ran and why; with `code`, LLVM IR, assembly and CUDA text too.");
+      nb::arg("code") = false, "What the last call ran, and why; with `code`, LLVM IR, assembly and CUDA text too.");
   c.def("stats", [](const PythonFormula& f) { return dict_of(f.formula.stats()); });
   c.def("signatures", [](const PythonFormula& f) { return f.formula.signatures(); });
   c.def("warm_up", [](const PythonFormula& f, nb::args texts) {

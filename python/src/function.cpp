@@ -72,7 +72,8 @@ struct Function::Body {
     const auto at = static_cast<std::uint64_t>(number - first_number());
     if (at >= argument_nestings.size())
       throw Error(
-          "the signature is of a call with nested or named arguments in another process, or of another function; make such a call instead");
+          "the signature belongs to another function, or to a call with nested or named arguments in another process. Make such a call "
+          "instead");
     return argument_nestings[at];
   }
   void remember(const std::vector<std::string>& names, const Nesting& nesting) {
@@ -81,7 +82,8 @@ struct Function::Body {
       if (known == names) {
         if (as == nesting) return;
         throw ValueError(
-            "the function returns values that nest differently from call to call but have the same parts, such as None in places");
+            "the function returns values with the same parts but different nesting from call to call, for example with None in different "
+            "positions");
       }
     result_nestings.emplace_back(names, nesting);
   }
@@ -116,7 +118,7 @@ Function::Function(nb::object callable, const Options& options, std::vector<std:
             }),
       core_(detail::Shared<void>(detail::Shared<std::shared_ptr<void>>::make(std::shared_ptr<void>(body_)), body_.get()), 0, &record,
             options) {
-  if (!PyCallable_Check(callable.ptr())) throw nb::type_error("jit: a function is wanted");
+  if (!PyCallable_Check(callable.ptr())) throw nb::type_error("jit: a function is required");
   body_->static_names = std::move(static_names);
   if (!body_->static_names.empty()) {
     const nb::object parameters = nb::module_::import_("inspect").attr("signature")(callable).attr("parameters");
@@ -255,7 +257,7 @@ void Function::record(void* self, detail::TensorReader& in, detail::ResultWriter
         return true;
       },
       false, "the result");
-  if (leaves.empty()) throw nb::type_error("the function returns nothing: return a Tensor, or a tuple, list, dict or dataclass of Tensors");
+  if (leaves.empty()) throw nb::type_error("the function returns nothing. Return a Tensor, or a tuple, list, dict or dataclass of Tensors");
   std::size_t at = 0;
   write(nesting, leaves, at, out);
   body.remember(out.names(), nesting);
@@ -308,7 +310,7 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
   const Arguments given = arguments(args, kwargs, true);
   if (given.any_dask) return nb::module_::import_("onepass.dask.arrays").attr("call")(nb::find(*this), args, kwargs, targets);
   if (given.any_tensor) {
-    if (!targets.is_none()) throw ValueError("out: a function that is being recorded returns its results");
+    if (!targets.is_none()) throw ValueError("out: a function that is being recorded cannot write to targets; it returns its results");
     nb::object result = inline_call(args, kwargs);
     if (!result.is_valid()) throw nb::python_error();
     return result;
@@ -337,7 +339,7 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
 namespace {
 
 [[noreturn]] void fail_dask(const char* name) {
-  throw nb::type_error(fmt::format("{}: Dask arrays have no elements here; compute() gives them", name).c_str());
+  throw nb::type_error(fmt::format("{}: the elements of Dask arrays are not available here. Call compute() to get them", name).c_str());
 }
 
 }  // namespace
@@ -377,7 +379,7 @@ class Pullback {
           return values.push_back(std::move(v)), true;
         },
         false, "a cotangent");
-    if (given != results_) throw ValueError("pullback: the cotangents do not nest like the results");
+    if (given != results_) throw ValueError("pullback: the nesting of the cotangents must match the nesting of the results");
     std::vector<detail::CallArgument> leaves;
     for (const Value& v : values) leaves.push_back(v.argument());
     std::vector<Array> gradients;
@@ -406,7 +408,7 @@ class Pullback {
 nb::object Function::vjp(nb::args args) const {
   const Arguments given = arguments(args, nb::handle(), false);
   if (given.any_dask) fail_dask("vjp");
-  if (given.any_tensor) throw nb::type_error("vjp: Tensors are for onepass.vjp inside a recorded function");
+  if (given.any_tensor) throw nb::type_error("vjp: Tensors require onepass.vjp, inside a recorded function");
   const Recording recording;
   detail::ResultReader results;
   std::optional<detail::PullbackCore> core;
@@ -486,14 +488,14 @@ void bind_functions(nb::module_& m) {
   nb::class_<Pullback> p(m, "Pullback",
                          "The derivative of one call: called with a cotangent for its results, it gives the gradient by each argument.");
   p.def("__call__", &Pullback::operator());
-  p.def("reset", &Pullback::reset, "Gives back what is kept.");
+  p.def("reset", &Pullback::reset, "Frees the saved values.");
   p.def(
       "last_execution",
       [](const Pullback& self, bool code) {
         const Unlocked unlocked;
         return self.last_execution(code ? Detail::code : Detail::plan);
       },
-      nb::arg("code") = false, "The record of the forward call, with that of the backward call beside it.");
+      nb::arg("code") = false, "The record of the forward call, with the record of the backward call.");
   p.def("stats", [](const Pullback& self) {
     const PullbackStats s = self.stats();
     nb::dict d;
@@ -542,7 +544,7 @@ void bind_functions(nb::module_& m) {
   });
   c.def(
       "compare", [](const Function& f, nb::args args, nb::kwargs kwargs) { return f.compare(args, kwargs).text; },
-      "Runs such a call fused and unfused and says whether all bits agree, or which operator differs first.");
+      "Runs the call fused and unfused, and reports whether all bits agree, or the first operator that differs.");
   const auto def_text = [&](const char* name, auto f, const char* doc) {
     c.def(
         name,
@@ -554,31 +556,32 @@ void bind_functions(nb::module_& m) {
   };
   def_text(
       "last_graph", [](const detail::FunctionCore& f) { return f.last_graph(); },
-      "The optimised graph of the last call, in its printed form.");
+      "The optimized graph of the last call, in its printed form.");
   def_text(
       "recorded_graph", [](const detail::FunctionCore& f) { return f.recorded_graph().text(); },
       "The graph of the last call as it was recorded.");
   def_text(
       "explain", [](const detail::FunctionCore& f) { return f.explain(); },
-      "Each kernel of the last call: what it stores, and why it ends there.");
+      "Each kernel of the last call: the values that it stores, and why it ends there.");
   c.def(
       "describe",
       [](const Function& self, const std::string& signature, bool code) {
         const Unlocked unlocked;
         return self.core().describe(signature, code ? Detail::code : Detail::plan);
       },
-      nb::arg("signature"), nb::arg("code") = false, "The record of such a call, which is not made: f.describe('f32[64,256]').");
+      nb::arg("signature"), nb::arg("code") = false,
+      "The record of a call with this signature, without making the call: f.describe('f32[64,256]').");
   c.def(
       "last_execution",
       [](const Function& self, bool code) {
         const Unlocked unlocked;
         return self.core().last_execution(code ? Detail::code : Detail::plan);
       },
-      nb::arg("code") = false, "What the last call ran and why; with `code`, LLVM IR, assembly and CUDA text too.");
+      nb::arg("code") = false, "What the last call ran, and why; with `code`, LLVM IR, assembly and CUDA text too.");
   def_text(
-      "signatures", [](const detail::FunctionCore& f) { return f.signatures(); }, "The calls that are remembered.");
+      "signatures", [](const detail::FunctionCore& f) { return f.signatures(); }, "The signatures that are remembered.");
   def_text(
-      "seal", [](const detail::FunctionCore& f) { f.seal(); }, "From now on a call that would compile is an Error.");
+      "seal", [](const detail::FunctionCore& f) { f.seal(); }, "Makes later calls that need a compilation raise an Error.");
   def_text(
       "reset", [](const detail::FunctionCore& f) { f.reset(); }, "Forgets all signatures, so that the function is recorded again.");
   c.def(
@@ -591,7 +594,7 @@ void bind_functions(nb::module_& m) {
         }
         return dict_of(s);
       },
-      "What the function did so far (docs/runtime.md).");
+      "Counters of the function (docs/runtime.md).");
   c.def(
       "warm_up",
       [](const Function& self, nb::args texts) {
@@ -601,7 +604,7 @@ void bind_functions(nb::module_& m) {
           self.core().warm_up(signature, Tier::optimized);
         }
       },
-      "Makes ready what calls of these signatures need: f.warm_up('f32[64,256] f32[256]').");
+      "Compiles the kernels that calls of these signatures need: f.warm_up('f32[64,256] f32[256]').");
   c.def(
       "wait_until_optimized",
       [](const Function& self, double seconds) {

@@ -23,7 +23,7 @@ detail::TensorSpan span(const Tensors& list) { return {list.data(), list.size()}
 
 void check_lengths(const char* what, std::size_t got, std::size_t wanted) {
   if (got != wanted)
-    throw ValueError(std::string(what) + ": " + std::to_string(got) + " values where " + std::to_string(wanted) + " are wanted");
+    throw ValueError(std::string(what) + ": " + std::to_string(got) + " values given, but " + std::to_string(wanted) + " are required");
 }
 
 // A value's nesting, and its leaves.
@@ -69,7 +69,7 @@ void bind_gradients(nb::module_& m) {
   c.def("nests_like", [](const Nested& self, const Nested& other) { return self.nesting == other.nesting; });
 
   m.def(
-      "is_recording", [] { return detail::is_recording(); }, "Whether this thread records a function now.");
+      "is_recording", [] { return detail::is_recording(); }, "True if this thread is recording a function.");
   m.def("_as_tensor", &as_tensor);
   m.def("_gradients", [](const std::string& name, Tensor loss, const Tensors& xs) {
     note_line();

@@ -65,12 +65,13 @@ void bind_exceptions(nb::module_& m) {
 void bind_runtime(nb::module_& m) {
   m.attr("__version__") = fmt::format("{}.{}.{}", ONEPASS_VERSION_MAJOR, ONEPASS_VERSION_MINOR, ONEPASS_VERSION_PATCH);
   m.def(
-      "thread_count", [] { return thread_count(); }, "How many threads a call from this thread may use.");
+      "thread_count", [] { return thread_count(); }, "The number of threads that a call from this thread may use.");
   m.def(
-      "set_threads", [](int n) { set_threads(n); }, nb::arg("threads"), "For the whole process; 0: the cores that it may use.");
+      "set_threads", [](int n) { set_threads(n); }, nb::arg("threads"),
+      "Sets the number of threads for the whole process; 0: one per available core.");
   m.def(
       "set_compile_threads", [](int n) { set_compile_threads(n); }, nb::arg("threads"),
-      "Threads that compile what no call waits for; 1 unless set.");
+      "The number of threads that compile in the background; 1 by default.");
   m.def(
       "memory_stats",
       [] {
@@ -79,19 +80,19 @@ void bind_runtime(nb::module_& m) {
         d["in_use"] = s.in_use, d["cached"] = s.cached, d["allocations"] = s.allocations;
         return d;
       },
-      "Bytes of the pool that arrays come from.");
+      "The bytes of the memory pool of arrays.");
   m.def(
-      "trim_memory", [](std::size_t keep) { trim_memory(keep); }, nb::arg("keep") = 0, "Gives cached blocks back to the system.");
+      "trim_memory", [](std::size_t keep) { trim_memory(keep); }, nb::arg("keep") = 0, "Returns cached blocks to the system.");
   m.def(
       "wait_until_optimized",
       [] {
         const Unlocked unlocked;
         wait_until_optimized();
       },
-      "Waits until nothing is left that the compile threads were given.");
+      "Waits until the compile threads have no work left.");
   m.def(
       "last_optimized_graph", [] { return last_optimized_graph(); },
-      "The optimised graph of this thread's last call, in its printed form.");
+      "The optimized graph of this thread's last call, in its printed form.");
   m.def(
       "load_npy", [](const std::string& path) { return load_npy(path); }, nb::arg("path"));
   m.def(
@@ -101,7 +102,7 @@ void bind_runtime(nb::module_& m) {
       [](nb::handle shape, nb::handle dtype) {
         return Array::empty(Extents(integers_from(shape, "shape")), dtype.is_none() ? DType::F32 : dtype_from(dtype));
       },
-      nb::arg("shape"), nb::arg("dtype") = nb::none(), "An Array whose elements are not set.");
+      nb::arg("shape"), nb::arg("dtype") = nb::none(), "An Array with uninitialized elements.");
   m.def("_to_device", [](const Array& a, const std::string& device) {
     const Device to = detail::device_of(device);
     const Unlocked unlocked;

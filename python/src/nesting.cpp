@@ -58,7 +58,7 @@ Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf
     for (const auto& [key, h] : nb::borrow<nb::dict>(value)) {
       if (!PyUnicode_Check(key.ptr()))
         throw nb::type_error(
-            fmt::format("{}: the keys of a dictionary are strings, not {}", what, nb::cast<std::string>(nb::repr(key))).c_str());
+            fmt::format("{}: the keys of a dictionary must be strings, not {}", what, nb::cast<std::string>(nb::repr(key))).c_str());
       n.keys.push_back(nb::cast<std::string>(key));
       child(h);
     }

@@ -374,7 +374,7 @@ void bind_views(nb::module_& m) {
           const auto found = std::ranges::find(modes, mode);
           if (found == std::end(modes))
             throw ValueError(fmt::format("pad: `mode` must be \"constant\", \"{}\", not \"{}\"", fmt::join(modes, "\", \""), mode));
-          if (!value.is_none()) throw ValueError(fmt::format("pad: mode \"{}\" takes no value; leave it out", mode));
+          if (!value.is_none()) throw ValueError(fmt::format("pad: mode \"{}\" takes no value. Omit it", mode));
           const auto way = static_cast<PadMode>(found - std::begin(modes));
           return apply("pad", listed(before) + ";" + listed(behind) + ";" + mode, {x}, [before, behind, way](std::span<const Operand> v) {
             return onepass::pad(v[0], Extents(before), Extents(behind), way);
@@ -571,7 +571,7 @@ void bind_writing(nb::module_& m) {
         std::vector<Index> indices;
         if (!indices_from(at, indices))
           throw nb::type_error(
-              "put: the index is made of ints, slices, None and `...`; with an array of integers write index_update or scatter");
+              "put: the index must consist of ints, slices, None and `...`. Use index_update or scatter for an array of integers");
         return apply("put", text_of(indices) + ";" + mode, {x, v}, [indices, mode = put_mode("put", mode)](std::span<const Operand> o) {
           return onepass::put(o[0], indices, o[1], mode);
         });

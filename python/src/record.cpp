@@ -9,19 +9,21 @@
 namespace onepass::python {
 
 void bind_records(nb::module_& m) {
-  nb::class_<ExecutionRecord> c(m, "ExecutionRecord", "What a call ran and why. A notebook shows it as a page.");
-  c.def("json", &ExecutionRecord::json, "As docs/record.schema.json says.");
-  c.def("html", &ExecutionRecord::html, "One page for a browser that needs nothing else.");
+  nb::class_<ExecutionRecord> c(m, "ExecutionRecord", "What a call ran, and why. A notebook shows it as a page.");
+  c.def("json", &ExecutionRecord::json, "The record as JSON text (docs/record.schema.json).");
+  c.def("html", &ExecutionRecord::html, "The record as one self-contained HTML page.");
   c.def("__str__", &ExecutionRecord::text);
-  c.def("save", &ExecutionRecord::save, nb::arg("path"), "json(), html() or the text, as the path ends in .json, .html or otherwise.");
-  c.def_prop_ro("ratio", &ExecutionRecord::ratio, "Bytes moved for each byte that has to be.");
-  m.def("set_profiling", &set_profiling, nb::arg("on"), "While it is on, calls keep kernel times and events for a trace.");
+  c.def("save", &ExecutionRecord::save, nb::arg("path"),
+        "Writes json(), html() or the text, depending on whether the path ends in .json, .html or otherwise.");
+  c.def_prop_ro("ratio", &ExecutionRecord::ratio, "Bytes moved, divided by the minimum number of bytes.");
+  m.def("set_profiling", &set_profiling, nb::arg("on"),
+        "Turns profiling on or off; while it is on, calls record kernel times and trace events.");
   m.def(
       "write_profile", [](const std::string& path) { write_profile(path); }, nb::arg("path"),
-      "What was kept, as Chrome trace events: Perfetto opens them.");
+      "Writes the recorded events in Chrome trace format, which Perfetto can open.");
   m.def("clear_profile", [] { clear_profile(); });
   m.def(
-      "profile_json", [] { return profile_json(); }, "The same as a text.");
+      "profile_json", [] { return profile_json(); }, "The recorded events as JSON text.");
   m.def(
       "recent_calls",
       [](std::size_t count) {
@@ -36,7 +38,7 @@ void bind_records(nb::module_& m) {
         }
         return calls;
       },
-      nb::arg("count"), "The last calls that were made while profiling was on, the newest first, each as a dict.");
+      nb::arg("count"), "The last calls made while profiling was on, the newest first, each as a dict.");
 }
 
 }  // namespace onepass::python

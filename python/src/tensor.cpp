@@ -13,8 +13,8 @@ constexpr std::source_location kNowhere{};
 
 [[noreturn]] void fail_value(const char* what) {
   throw nb::type_error(
-      fmt::format("a Tensor has no value while the function is recorded, so it cannot be {}: to choose by element write where(c, a, b); a "
-                  "number that shapes the code is named in jit(…, static=[…])",
+      fmt::format("a Tensor has no value while the function is recorded, so it cannot be {}. Write where(c, a, b) to choose for each "
+                  "element; for a number that is fixed when the function is recorded, use jit(…, static=[…])",
                   what)
           .c_str());
 }
@@ -61,10 +61,9 @@ nb::object tensor_item(nb::handle x, nb::handle key) {
 nb::object item_by_data(nb::handle x, nb::handle key) { return nb::module_::import_("onepass.indexing").attr("item")(x, key); }
 
 void bind_tensors(nb::module_& m) {
-  nb::class_<Tensor> c(
-      m, "Tensor",
-      "A value of the function that is being recorded: its shape and dtype are known, its elements are not. Belongs to one "
-      "recording; kept longer, every operation on it is an Error.");
+  nb::class_<Tensor> c(m, "Tensor",
+                       "A value of the function that is being recorded. Its shape and dtype are known, but its elements are not. It "
+                       "belongs to one recording; using it after the recording is an Error.");
   def_operators(c);
   c.def_prop_ro("shape", [](Tensor t) { return shape_tuple(t.shape()); });
   c.def_prop_ro("ndim", [](Tensor t) { return t.rank(); });
@@ -75,7 +74,7 @@ void bind_tensors(nb::module_& m) {
   c.def(
       "__setitem__",
       [](Tensor, nb::handle, nb::handle) {
-        throw nb::type_error("an element of a Tensor cannot be assigned: write x.at[i].set(v), where, put or scatter");
+        throw nb::type_error("an element of a Tensor cannot be assigned. Use x.at[i].set(v), where, put or scatter");
       },
       nb::arg().none(), nb::arg().none());
   c.def("__len__", [](Tensor t) {
@@ -84,7 +83,7 @@ void bind_tensors(nb::module_& m) {
   });
   c.def("__iter__", [](nb::handle x) {
     const Tensor t = nb::cast<Tensor>(x);
-    if (t.rank() == 0) throw nb::type_error("a Tensor of rank 0 has no elements to go through");
+    if (t.rank() == 0) throw nb::type_error("a Tensor of rank 0 cannot be iterated");
     nb::list rows;
     for (std::int64_t i = 0; i < t.dim(0); ++i) rows.append(tensor_item(x, nb::int_(i)));
     return nb::steal(PyObject_GetIter(rows.ptr()));

@@ -82,15 +82,14 @@ bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   if (borrowed) borrowed->add(view);
   DType dtype{};
   if (!dtype_of_format(view.format, static_cast<std::size_t>(view.itemsize), dtype))
-    throw DTypeError(fmt::format("an array whose elements are of Python's format '{}' has no dtype here", view.format ? view.format : ""));
+    throw DTypeError(fmt::format("no dtype corresponds to Python's buffer format '{}'", view.format ? view.format : ""));
   const auto rank = static_cast<std::size_t>(view.ndim);
-  if (rank > 0 && !(view.shape && view.strides)) throw DTypeError("a buffer of plain bytes, such as a NumPy datetime64, has no dtype here");
-  if (view.ndim > kMaxRank) throw ShapeError(fmt::format("{} axes are more than the {} that an array can have", view.ndim, kMaxRank));
+  if (view.ndim > kMaxRank) throw ShapeError(fmt::format("{} axes given; an array has at most {} axes", view.ndim, kMaxRank));
   std::int64_t shape[kMaxRank], strides[kMaxRank];
   for (std::size_t i = 0; i < rank; ++i) {
     shape[i] = view.shape[i];
     if (view.strides[i] % view.itemsize != 0)
-      throw ValueError("an array whose strides are no multiples of its elements' size, such as a field of a record, must be copied first");
+      throw ValueError("the strides of the array are not multiples of its element size, as in a field of a record. Copy the array first");
     strides[i] = view.strides[i] / view.itemsize;
   }
   const Extents lengths(std::span<const std::int64_t>(shape, rank)), steps(std::span<const std::int64_t>(strides, rank));
@@ -176,7 +175,7 @@ DType dtype_from(nb::handle h) {
     const std::string text = nb::cast<std::string>(nb::str(h));  // torch.float32
     if (const auto dot = text.rfind('.'); dot != std::string::npos && dtype_named(std::string_view(text).substr(dot + 1), out)) return out;
   }
-  throw nb::type_error(fmt::format("{} is no dtype of onepass; these are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64",
+  throw nb::type_error(fmt::format("{} is not a dtype of onepass; the dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64",
                                    nb::cast<std::string>(nb::repr(h)))
                            .c_str());
 }
@@ -202,7 +201,7 @@ Array array_from(nb::handle h, const char* what) {
   Value value;
   if (!value_from(h, value) || value.kind == Value::Kind::None || value.kind == Value::Kind::Tensor) {
     if (!array_from(h, value.array))
-      throw nb::type_error(fmt::format("{}: {} is no array", what, nb::cast<std::string>(nb::repr(h.type()))).c_str());
+      throw nb::type_error(fmt::format("{}: {} is not an array", what, nb::cast<std::string>(nb::repr(h.type()))).c_str());
     return value.array;
   }
   if (value.kind == Value::Kind::Array) return value.array;
@@ -248,7 +247,7 @@ bool value_from(nb::handle h, Value& out, Buffers* borrowed) {
       const unsigned long long large = overflow > 0 ? PyLong_AsUnsignedLongLong(p) : ~0ull;
       if (overflow < 0 || PyErr_Occurred()) {
         PyErr_Clear();
-        PyErr_SetString(PyExc_OverflowError, "an int that no type of 64 bits holds cannot be an operand");
+        PyErr_SetString(PyExc_OverflowError, "an int operand does not fit in 64 bits");
         throw nb::python_error();
       }
       out.number = detail::CallArgument(static_cast<std::uint64_t>(large));

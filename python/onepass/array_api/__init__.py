@@ -28,7 +28,7 @@ def _namespace(api_version):
     import sys
 
     if api_version is not None and api_version not in _VERSIONS:
-        raise _core.ValueError(f"__array_namespace__: version {api_version!r} of the array API; these are {', '.join(_VERSIONS)}")
+        raise _core.ValueError(f"__array_namespace__: version {api_version!r} of the array API is not supported; the versions are {', '.join(_VERSIONS)}")
     return sys.modules[__name__]
 
 

@@ -24,7 +24,7 @@ def _default(value):
     if isinstance(value, float):
         return dtypes.DEFAULT_FLOAT
     if isinstance(value, complex):
-        raise _core.DTypeError("onepass has no complex numbers")
+        raise _core.DTypeError("onepass does not support complex numbers")
     return dtypes.dtype_of(value)
 
 
@@ -47,7 +47,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
         return obj if dtype is None else _core.cast(obj, dtype)
     plain = isinstance(obj, (bool, int, float, complex, list, tuple))
     if plain and copy is False:
-        raise _core.ValueError("asarray: copy=False, but numbers and sequences of them are copied")
+        raise _core.ValueError("asarray: copy=False, but numbers and sequences of numbers must be copied")
     if plain:
         obj = _of_numbers(obj)
         dtype, copy = (_default_of(obj) if dtype is None else dtype), None
@@ -61,7 +61,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
     elif device is None and isinstance(obj, _core.Array):
         return obj
     if copy is False and device is not None and array.device != device:
-        raise _core.ValueError(f"asarray: copy=False, but the elements are on {array.device}")
+        raise _core.ValueError(f"asarray: copy=False, but the elements are on {array.device}, so a copy is needed")
     return _on(array, device)
 
 
@@ -70,7 +70,7 @@ def _of_numbers(obj):
 
     def plain(value):
         if isinstance(value, _core.Tensor):
-            raise _core.DTypeError("asarray: a sequence of Tensors, which have no values while the function is recorded; use stack")
+            raise _core.DTypeError("asarray: a sequence of Tensors cannot be converted, because Tensors have no values while the function is recorded. Use stack")
         return numpy.asarray(value) if isinstance(value, _core.Array) else [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     return numpy.asarray(plain(obj))
@@ -79,9 +79,9 @@ def _of_numbers(obj):
 def _default_of(array):
     """Returns the namespace's default type for NumPy's type of Python numbers."""
     if array.dtype.kind == "c":
-        raise _core.DTypeError("onepass has no complex numbers")
+        raise _core.DTypeError("onepass does not support complex numbers")
     if array.dtype.kind == "O":
-        raise OverflowError("asarray: an int that no type of 64 bits holds")
+        raise OverflowError("asarray: an int does not fit in 64 bits")
     return dtypes.DEFAULT_FLOAT if array.dtype.kind == "f" else _core.dtype(array.dtype)
 
 
@@ -98,7 +98,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
     """Makes an array that shares the elements of x, a tensor of any DLPack library; copy=True copies them."""
     array = _core.Array(x)
     if copy is False and device is not None and array.device != device:
-        raise _core.ValueError(f"from_dlpack: copy=False, but the elements are on {array.device}")
+        raise _core.ValueError(f"from_dlpack: copy=False, but the elements are on {array.device}, so a copy is needed")
     return _on(array.copy() if copy else array, device)
 
 
@@ -115,7 +115,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
     """Returns num equally spaced numbers from start to stop, which is included unless endpoint=False."""
     if num < 0:
-        raise _core.ValueError(f"linspace: {num} elements")
+        raise _core.ValueError(f"linspace: the number of elements is {num}; it must be 0 or more")
     parts = num - 1 if endpoint else num
     step = (stop - start) / parts if parts > 0 else 0.0
     index = _index(num)
@@ -210,11 +210,11 @@ def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
 def meshgrid(*arrays, indexing="xy"):
     """Returns the coordinates of a grid: one array of the grid's shape for each coordinate vector."""
     if indexing not in ("xy", "ij"):
-        raise _core.ValueError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
+        raise _core.ValueError(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
     if any(x.ndim > 1 for x in arrays):
-        raise _core.ShapeError("meshgrid: an array has more than one axis")
+        raise _core.ShapeError("meshgrid: an array has more than one axis; each array must have at most one")
     if len({x.dtype.name for x in arrays}) > 1:
-        raise _core.DTypeError("meshgrid: the arrays differ in their types")
+        raise _core.DTypeError("meshgrid: the arrays have different types; the types must be equal")
     axes = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         axes[0], axes[1] = 1, 0

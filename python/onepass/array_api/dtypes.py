@@ -44,7 +44,7 @@ def isdtype(dtype, kind):
     if not isinstance(kind, str):
         return dtype == kind
     if kind not in KINDS:
-        raise _core.ValueError(f"isdtype: {kind!r} is not a kind of data types; these are {', '.join(KINDS)}")
+        raise _core.ValueError(f"isdtype: {kind!r} is not a kind of data types; the kinds are {', '.join(KINDS)}")
     wider = _HALVES if kind in ("real floating", "numeric") else ()
     return dtype in KINDS[kind] or dtype in wider
 
@@ -66,7 +66,7 @@ def _promoted(a, b):
         return max(a, b, key=lambda t: t.itemsize)
     signed, unsigned = (a, b) if a in _SIGNED else (b, a)
     if unsigned == uint64:
-        raise _core.DTypeError(f"result_type: {a.name} and {b.name} do not promote: no integer type holds both; cast one of them")
+        raise _core.DTypeError(f"result_type: {a.name} and {b.name} have no common type: no integer type holds both. Cast one of them")
     bytes_ = max(signed.itemsize, 2 * unsigned.itemsize)
     return next(t for t in _SIGNED if t.itemsize == bytes_)
 
@@ -79,7 +79,7 @@ def result_type(*arrays_and_dtypes):
     scalars = [v for v in arrays_and_dtypes if isinstance(v, (builtins.bool, int, float))]
     strong = [dtype_of(v) for v in arrays_and_dtypes if not isinstance(v, (builtins.bool, int, float))]
     if not arrays_and_dtypes:
-        raise _core.ValueError("result_type: no array, type or number is given")
+        raise _core.ValueError("result_type: no array, type or number is given; at least one is required")
     out = strong[0] if strong else bool
     for dtype in strong[1:]:
         out = _promoted(out, dtype)

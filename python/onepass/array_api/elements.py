@@ -14,7 +14,7 @@ UniqueInverseResult = collections.namedtuple("UniqueInverseResult", "values inve
 def refuse_recording(name, *arrays):
     """Raises UnsupportedError inside a recording, also for an Array, because a recording reads its elements at each call."""
     if _core.is_recording() or any(isinstance(x, _core.Tensor) for x in arrays):
-        raise _core.UnsupportedError(f"{name} needs the elements, which are not there while a function is recorded: call it outside of the compiled function")
+        raise _core.UnsupportedError(f"{name} needs the elements, which are not available while a function is recorded. Call it outside the compiled function")
 
 
 def on_elements(name, *arrays):

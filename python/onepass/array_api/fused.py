@@ -27,5 +27,5 @@ def axes_of(axis):
 def axis_in(axis, rank, name):
     """Returns the axis counted from the front. Errors: IndexError if the axis does not exist."""
     if not -rank <= axis < rank:
-        raise _core.IndexError(f"{name}: axis {axis} is outside a tensor of rank {rank}")
+        raise _core.IndexError(f"{name}: axis {axis} is out of range for a tensor of rank {rank}")
     return axis % rank

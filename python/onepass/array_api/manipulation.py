@@ -47,7 +47,7 @@ def expand_dims(x, /, axis=0):
     rank = x.ndim + len(axis)
     places = sorted(axis_in(a, rank, "expand_dims") for a in axis)
     if len(set(places)) != len(places):
-        raise _core.ValueError("expand_dims: an axis is named twice")
+        raise _core.ValueError("expand_dims: an axis is given twice")
     rest = iter(x.shape)
     return _core.reshape(x, [1 if i in places else next(rest) for i in range(rank)])
 
@@ -67,7 +67,7 @@ def permute_dims(x, /, axes):
     if x.ndim == 0 and len(axes) == 0:
         return x
     if len(axes) != x.ndim:
-        raise _core.ValueError(f"permute_dims: {len(axes)} axes for a tensor of rank {x.ndim}")
+        raise _core.ValueError(f"permute_dims: {len(axes)} axes given for a tensor of rank {x.ndim}; one for each axis is required")
     return _core.transpose(x, axes)
 
 
@@ -76,7 +76,7 @@ def moveaxis(x, source, destination, /):
     sources = [axis_in(a, x.ndim, "moveaxis") for a in ([source] if isinstance(source, int) else source)]
     places = [axis_in(a, x.ndim, "moveaxis") for a in ([destination] if isinstance(destination, int) else destination)]
     if len(sources) != len(places) or len(set(sources)) != len(sources) or len(set(places)) != len(places):
-        raise _core.ValueError("moveaxis: source and destination must name as many axes, each once")
+        raise _core.ValueError("moveaxis: source and destination must have the same number of axes, and none may occur twice")
     order = [a for a in range(x.ndim) if a not in sources]
     for place, axis in sorted(zip(places, sources)):
         order.insert(place, axis)
@@ -86,7 +86,7 @@ def moveaxis(x, source, destination, /):
 def matrix_transpose(x, /):
     """Swaps the last two axes."""
     if x.ndim < 2:
-        raise _core.ValueError(f"matrix_transpose: a tensor of rank {x.ndim} has no two axes")
+        raise _core.ValueError(f"matrix_transpose: a tensor of rank {x.ndim} has fewer than two axes")
     return _core.swap_axes(x, -1, -2)
 
 
@@ -104,7 +104,7 @@ def reshape(x, /, shape, *, copy=None):
     try:
         view.shape = shape
     except AttributeError:
-        raise _core.ValueError("reshape: copy=False, but these strides have no such shape without a copy") from None
+        raise _core.ValueError("reshape: copy=False, but these strides need a copy for the new shape") from None
     return _core.Array(view)
 
 
@@ -119,7 +119,7 @@ def repeat(x, repeats, /, *, axis=None):
         x, counts = on_elements("repeat with an array of counts", x, repeats)
         return _core.Array(numpy.repeat(x, counts, axis=axis))
     if repeats < 0:
-        raise _core.ValueError(f"repeat: {repeats} times")
+        raise _core.ValueError(f"repeat: the number of repetitions is {repeats}; it must be 0 or more")
     if axis is None:
         return _core.repeat(_core.reshape(x, (-1,)), repeats, 0)
     return _core.repeat(x, repeats, axis)
@@ -137,11 +137,11 @@ def roll(x, /, shift, *, axis=None):
     if isinstance(shift, int) and (axis is None or isinstance(axis, int)):
         return _core.roll(x, shift, axis)
     if axis is None:
-        raise _core.ValueError("roll: several shifts need as many axes")
+        raise _core.ValueError("roll: several shifts need the same number of axes")
     axes = (axis,) if isinstance(axis, int) else axes_of(axis)
     shifts = (shift,) * len(axes) if isinstance(shift, int) else axes_of(shift)
     if len(axes) != len(shifts):
-        raise _core.ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+        raise _core.ValueError(f"roll: {len(shifts)} shifts given for {len(axes)} axes; the numbers must be equal")
     return _roll(x, shifts, axes)
 
 
@@ -161,14 +161,14 @@ def _triangle(x, k, upper):
 def tril(x, /, *, k=0):
     """Returns the elements on and below the k-th diagonal of the last two axes, 0 elsewhere."""
     if x.ndim < 2:
-        raise _core.ValueError(f"tril: a tensor of rank {x.ndim} has no two axes")
+        raise _core.ValueError(f"tril: a tensor of rank {x.ndim} has fewer than two axes")
     return _triangle(x, k, False)
 
 
 def triu(x, /, *, k=0):
     """Returns the elements on and above the k-th diagonal of the last two axes, 0 elsewhere."""
     if x.ndim < 2:
-        raise _core.ValueError(f"triu: a tensor of rank {x.ndim} has no two axes")
+        raise _core.ValueError(f"triu: a tensor of rank {x.ndim} has fewer than two axes")
     return _triangle(x, k, True)
 
 

@@ -146,7 +146,7 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     """Returns the n-th differences of neighbors along an axis, after joining `prepend`, x and `append`; x itself for n = 0."""
     axis = axis_in(axis, x.ndim, "diff")
     if n < 0:
-        raise _core.ValueError(f"diff: {n} times")
+        raise _core.ValueError(f"diff: the number of repetitions is {n}; it must be 0 or more")
     if n == 0:
         return x
     parts = [part for part in (prepend, x, append) if part is not None]
@@ -164,13 +164,13 @@ def tensordot(x1, x2, /, *, axes=2):
     """
     if isinstance(axes, int):
         if axes < 0 or axes > x1.ndim or axes > x2.ndim:
-            raise _core.ValueError(f"tensordot: {axes} axes of tensors of rank {x1.ndim} and {x2.ndim}")
+            raise _core.ValueError(f"tensordot: {axes} axes requested, but the tensors have rank {x1.ndim} and {x2.ndim}")
         left, right = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
         left = [axis_in(a, x1.ndim, "tensordot") for a in axes[0]]
         right = [axis_in(a, x2.ndim, "tensordot") for a in axes[1]]
     if len(left) != len(right) or [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
-        raise _core.ShapeError(f"tensordot: the axes {left} of {list(x1.shape)} and {right} of {list(x2.shape)} differ in their lengths")
+        raise _core.ShapeError(f"tensordot: the axes {left} of {list(x1.shape)} and {right} of {list(x2.shape)} have different lengths; the lengths must be equal")
     names = iter(string.ascii_letters)
     first, second = ([next(names) for _ in range(x.ndim)] for x in (x1, x2))
     for a, b in zip(left, right):
@@ -182,9 +182,9 @@ def tensordot(x1, x2, /, *, axes=2):
 def vecdot(x1, x2, /, *, axis=-1):
     """Multiplies the elements of x1 and x2 and sums along an axis of both; the other axes broadcast. The axis is counted from the end."""
     if not -_lesser_rank(x1, x2) <= axis < 0:
-        raise _core.IndexError(f"vecdot: axis {axis} is outside tensors of rank {x1.ndim} and {x2.ndim}; it is counted from the end")
+        raise _core.IndexError(f"vecdot: axis {axis} is out of range for tensors of rank {x1.ndim} and {x2.ndim}; it must be counted from the end")
     if x1.shape[axis] != x2.shape[axis]:
-        raise _core.ShapeError(f"vecdot: lengths {x1.shape[axis]} and {x2.shape[axis]} along axis {axis} differ")
+        raise _core.ShapeError(f"vecdot: lengths {x1.shape[axis]} and {x2.shape[axis]} along axis {axis} differ; the lengths must be equal")
     shape = _broadcast_shapes(x1.shape, x2.shape)
     names = string.ascii_letters[: len(shape)]
     place = len(shape) + axis

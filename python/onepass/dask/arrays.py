@@ -21,7 +21,7 @@ def _given(function, arrays):
     """Returns the function and the arrays as Dask arrays. Numbers among the arrays become literals of the function."""
     numbers = {i: a for i, a in enumerate(arrays) if type(a) in (bool, int, float)}
     if numbers and isinstance(function, _core.Formula):
-        raise _core.ValueError("a formula of Dask arrays takes arrays: write the number into it, or use onepass.dask.evaluate")
+        raise _core.ValueError("a formula of Dask arrays takes only arrays. Write the number into the formula, or use onepass.dask.evaluate")
 
     def of_arrays(*xs):
         rest = iter(xs)
@@ -29,7 +29,7 @@ def _given(function, arrays):
 
     found = [_dask_array(a) for i, a in enumerate(arrays) if i not in numbers]
     if not found:
-        raise _core.ValueError("a function of Dask arrays needs one")
+        raise _core.ValueError("a function of Dask arrays needs at least one Dask array")
     return (of_arrays if numbers else function), found
 
 
@@ -73,7 +73,7 @@ def _axes(axis, rank):
     axes = range(rank) if axis is None else [axis] if isinstance(axis, int) else axis
     for a in axes:
         if not -rank <= a < rank:
-            raise _core.IndexError(f"axis {a} is outside an array of rank {rank}")
+            raise _core.IndexError(f"axis {a} is out of range for an array of rank {rank}")
     return tuple(sorted(a % rank for a in axes))
 
 
@@ -99,11 +99,11 @@ def map(function, *arrays, whole=(), **options):
 def call(function, args, kwargs, out=None):
     """Calls a compiled function or formula with Dask arrays, by `map`."""
     if out is not None or "out" in kwargs:
-        raise _core.ValueError("out: a Dask array is not written to")
+        raise _core.ValueError("out: a call cannot write to a Dask array")
     if isinstance(function, _core.Formula) and not args:
         args, kwargs = [kwargs[name] for name in function.inputs if name in kwargs], {k: v for k, v in kwargs.items() if k not in function.inputs}
     if kwargs:
-        raise TypeError(f"a function of Dask arrays takes its arguments by position, not {', '.join(kwargs)}=")
+        raise TypeError(f"a function of Dask arrays takes arguments only by position, not {', '.join(kwargs)}=")
     return map(function, *args)
 
 

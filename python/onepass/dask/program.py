@@ -47,17 +47,17 @@ def recorded(function, arrays, whole, options):
     """
     shape = _broadcast_shapes(*(a.shape for a in arrays))
     if any(math.isnan(n) for n in shape):
-        raise _core.ValueError("a Dask array of unknown shape: compute_chunk_sizes() finds out what it is")
+        raise _core.ValueError("a Dask array has an unknown shape. Call compute_chunk_sizes() first")
     if isinstance(function, _core.Formula):
         compiled, names = function, list(function.inputs)
         if len(names) != len(arrays):
-            raise _core.ValueError(f"the formula has {len(names)} inputs, {', '.join(names)}, for {len(arrays)} arrays")
+            raise _core.ValueError(f"the formula has {len(names)} inputs ({', '.join(names)}), but {len(arrays)} arrays are given")
     else:
         compiled, names = _core.Function(lambda *xs: function(*xs), None, **options), [f"x{i}" for i in range(len(arrays))]
     programs = [_program(*_recorded_text(compiled, arrays, shape, whole, i), names, shape, whole) for i in (0, 1)]
     if programs[0] != programs[1]:
         raise _core.UnsupportedError(
-            "the function depends on the lengths of arrays, which differ from block to block: give it such a number, or name the axis in whole="
+            "the function depends on the lengths of arrays, which differ from block to block. Pass the length as a number, or name the axis in whole="
         )
     return programs[0]
 
@@ -74,8 +74,8 @@ def _recorded_text(compiled, arrays, shape, whole, recording):
         examples.append(numpy.ones(lengths, a.dtype))
     try:
         compiled(*examples)
-    except (_core.ShapeError, _core.IndexError) as error:  # the arrays broadcast, so another array has a fixed length
-        raise _core.UnsupportedError(f"the function does not work with blocks of other lengths: give each array that it reads as an argument.\n{error}") from None
+    except (_core.ShapeError, _core.IndexError) as error:  # the arrays broadcast, so it is something else of a fixed length
+        raise _core.UnsupportedError(f"the function does not work with blocks of other lengths. Pass each array that it reads as an argument.\n{error}") from None
     return compiled.recorded_graph(), _broadcast_shapes(*(x.shape for x in examples))
 
 
@@ -100,7 +100,7 @@ def _program(text, block_shape, names, shape, whole):
             name, expression = f"v{number}", None
             if operator == "input":
                 if rest not in names:
-                    raise _core.UnsupportedError("the function reads an array that is not its argument: give it as one")
+                    raise _core.UnsupportedError("the function reads an array that is not one of its arguments. Pass the array as an argument")
                 name = f"a{names.index(rest)}"
             elif operator in ("slot", "constant"):
                 name, extents = _literal(slots[rest] if operator == "slot" else rest.split()[0], dtype), ()
@@ -121,13 +121,13 @@ def _program(text, block_shape, names, shape, whole):
             if expression:
                 statements.append(f"{name} = {expression}")
             elif operator not in ("input", "slot", "constant"):
-                hint = "" if operator not in _REDUCTIONS else "; name the axes that it works along in whole=, or use onepass.dask.sum and the like"
-                raise _core.UnsupportedError(f"the function does not work element by element: {operator} is in it{hint}")
+                hint = "" if operator not in _REDUCTIONS else ". Name the reduced axes in whole=, or use onepass.dask.sum and the like"
+                raise _core.UnsupportedError(f"the function is not elementwise: it contains {operator}{hint}")
             values[number] = (name, extents, dtype)
     if result is None:
-        raise _core.UnsupportedError("a function of Dask arrays has one result")
+        raise _core.UnsupportedError("a function of Dask arrays must have one result")
     if result[1] != block_shape:
-        raise _core.UnsupportedError(f"the result's shape {list(result[1])} is not that of the arrays broadcast, {list(block_shape)}")
+        raise _core.UnsupportedError(f"the result has the shape {list(result[1])}, but the broadcast shape of the arrays is {list(block_shape)}; the shapes must be equal")
     return Program(tuple(statements), result[0], _core.dtype(result[2]), shape, reduces)
 
 
