@@ -301,7 +301,8 @@ TEST_CASE("slice: errors name the operator, the operands, the mismatch and the f
        {{32, 64}, {32}},
        {"formula:1:2: mul: shapes [32, 64] and [32] do not broadcast: the last dimension is 64 on the left and 32 on the right.",
         "\nx*w\n ^\n",
-        "\n  left:  x f32[32, 64]\n  right: w f32[32]\n  Make the sizes equal or one of them 1; to run along axis 0 of the left operand, write "
+        "\n  left:  x f32[32, 64]\n  right: w f32[32]\n  Make the sizes equal or one of them 1; to run along axis 0 of the left operand, "
+        "write "
         "reshape(…, [32, 1])."}},
       {"x + y",
        {{3, 4}, {2, 1}},

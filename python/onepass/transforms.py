@@ -140,7 +140,7 @@ class _Steps:
     def take(self, state, results=()):
         nested = _core._Nested(state)
         tensors = _tensors(nested)
-        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # of another number the loop says so itself
+        if len(tensors) == len(self.nested.leaves) and not nested.nests_like(self.nested):  # the loop itself reports another number of leaves
             raise _core.ValueError("the step function of a loop must return a state with the same nesting as the state that it takes")
         self.loop.step(tensors, results)
 

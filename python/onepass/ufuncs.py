@@ -45,7 +45,9 @@ def _plain(value, name):
     if isinstance(value, _core.Array):
         return numpy.asarray(value)
     if isinstance(value, _core.Tensor):
-        raise TypeError("onepass does not have this function, and NumPy cannot compute with a Tensor, which has no value while it is recorded")
+        raise TypeError(
+            f"np.{name}: a Tensor has no value while a function is recorded, and NumPy's {name} needs one. Use onepass's operators."
+        )
     if isinstance(value, (tuple, list)):
         return type(value)(_plain(v, name) for v in value)
     if isinstance(value, dict):

@@ -74,7 +74,7 @@ def _recorded_text(compiled, arrays, shape, whole, recording):
         examples.append(numpy.ones(lengths, a.dtype))
     try:
         compiled(*examples)
-    except (_core.ShapeError, _core.IndexError) as error:  # the arrays broadcast, so it is something else of a fixed length
+    except (_core.ShapeError, _core.IndexError) as error:  # the arrays broadcast, so another array has a fixed length
         raise _core.UnsupportedError(f"the function does not work with blocks of other lengths. Pass each array that it reads as an argument.\n{error}") from None
     return compiled.recorded_graph(), _broadcast_shapes(*(x.shape for x in examples))
 
