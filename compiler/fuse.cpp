@@ -46,7 +46,17 @@ std::string_view text_of(Boundary b) {
 
 namespace {
 
-constexpr std::uint8_t kMostSweeps = 8;  // each sweep recomputes the values that it needs from earlier sweeps
+// Each sweep recomputes the values that it needs from earlier sweeps. Values of more than kSweepCost operations are materialized after
+// kFewSweeps sweeps, others after kMostSweeps.
+constexpr std::uint8_t kMostSweeps = 8, kFewSweeps = 3;
+constexpr std::uint32_t kSweepCost = 30;
+
+// Returns the cost of an operator for each element, in additions.
+std::uint32_t cost_of(Op op) {
+  if (ir::info(op).kind == ir::OpKind::Expanded) return 16;
+  const bool divides = op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal || op == Op::Remainder || op == Op::Fmod;
+  return divides ? 10 : 1;
+}
 
 // True for a contraction of two non-constant arrays in row order (ContractRows).
 bool is_product(const Graph& graph, NodeId id) {
@@ -70,6 +80,14 @@ class Fuser {
     StoredAhead ahead = find_stored_ahead(graph, options, wanted);
     partition_.boundary = std::move(ahead.boundary);
     needed_ = std::move(ahead.needed);
+    users_.assign(graph.size(), 0);
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      if (output_[id]) ++users_[id];
+      if (!needed_[id]) continue;
+      NodeId last = ~NodeId{0};
+      for (std::int64_t o : graph.operands(id))
+        if (std::exchange(last, static_cast<NodeId>(o)) != static_cast<NodeId>(o)) ++users_[static_cast<std::size_t>(o)];
+    }
   }
 
   /// Materializes the value, so that one fusion group computes it once.
@@ -82,6 +100,7 @@ class Fuser {
     rows_.assign(n, {});
     level_.assign(n, 0);
     cut_.assign(n, false);
+    shared_.assign(n, false);
     latest_.clear();
     for (NodeId id = 0; id < n; ++id) {
       if (!needed_[id]) continue;
@@ -139,16 +158,52 @@ class Fuser {
   std::vector<Rows> rows_;
   std::vector<std::uint32_t> level_;   // the first fusion group that may compute the value, after all fusion groups that it loads from
   std::vector<bool> output_, needed_;  // wanted by the caller; reached from an output
+  std::vector<std::uint32_t> users_;   // how many values are computed from it, and whether it is an output
+  std::vector<bool> shared_;           // stored for other loops, but no barrier for the loops that compute it
   std::vector<bool> cut_;              // its expression has a node of many boxes: its loops are split, so no reduction can share them
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest fusion groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
 
-  // Materializes the computed value of `id` (through views), so that consumers read it from memory.
+  // Returns the values from `id` back to one that others read, too, or that is stored. `id` is computed from that one and numbers alone. Empty
+  // if there is none.
+  std::vector<NodeId> path_to_shared(NodeId id, Boundary why) const {
+    if (why == Boundary::Gathered || why == Boundary::Sorted || why == Boundary::Stepped) return {};  // these read an array in memory
+    std::vector<NodeId> path = {id};
+    for (;;) {
+      const NodeId at = path.back();
+      const bool is_stored = partition_.group_of[at] != Partition::kNoGroup;
+      if (at != id && (is_stored || users_[at] > 1))
+        return is_stored || size_of(graph_[at].dtype) <= size_of(graph_[id].dtype) ? path : std::vector<NodeId>{};
+      if (is_stored || users_[at] > 1 || !ir::is_elementwise(graph_[at].op)) return {};
+      NodeId next = Rows::kNone;
+      for (const std::int64_t o : graph_.operands(at)) {
+        const auto operand = static_cast<NodeId>(o);
+        if (operand == next || graph_[base_of(operand)].op == Op::Constant || graph_[base_of(operand)].op == Op::Slot) continue;
+        if (next != Rows::kNone) return {};
+        next = operand;
+      }
+      if (next == Rows::kNone || ir::is_view(graph_[next].op) || !seen(next).any || graph_.elements(next) != graph_.elements(id)) return {};
+      path.push_back(next);
+    }
+  }
+
+  // Materializes the computed value of `id` (through views), so that consumers read it from memory. If `id` is one of several values that are
+  // computed from an earlier one, that one is materialized instead: it serves all of them, and none computes it again.
   void end_at(NodeId id, Boundary why) {
     while (ir::is_view(graph_[id].op)) {
       rows_[id] = {};
       id = graph_.operand(id, 0);
+    }
+    if (const std::vector<NodeId> path = path_to_shared(id, why); !path.empty()) {
+      const NodeId from = path.back();
+      if (partition_.group_of[from] == Partition::kNoGroup) {
+        partition_.boundary[from] = why;
+        shared_[from] = why != Boundary::Recompute;  // a further sweep would compute it again
+        store(from);
+      }
+      for (const NodeId at : std::span(path).first(path.size() - 1)) rows_[at] = {}, level_[at] = partition_.group_of[from] + 1;
+      return;
     }
     if (!is_barrier(id)) {
       const bool stored = partition_.group_of[id] != Partition::kNoGroup;
@@ -169,7 +224,7 @@ class Fuser {
 
   bool is_barrier(NodeId id) const {
     const Boundary b = partition_.boundary[id];
-    return b != Boundary::Inlined && b != Boundary::Output && b != Boundary::KernelLimit;
+    return b != Boundary::Inlined && b != Boundary::Output && b != Boundary::KernelLimit && !shared_[id];
   }
   NodeId base_of(NodeId id) const { return base_[id]; }
   // True if the current node reads this value from memory.
@@ -275,7 +330,7 @@ class Fuser {
       else if (options_.columns && sums && in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all))
         mine.columns = true;
       else if (!same_rows(in, mine)) end_at(operand, Boundary::OtherAxes);
-      else if (in.sweeps == kMostSweeps) end_at(operand, Boundary::Recompute);
+      else if (in.sweeps == kMostSweeps || (in.sweeps >= kFewSweeps && in.cost > kSweepCost)) end_at(operand, Boundary::Recompute);
       if (const Rows& left = seen(operand); left.any) mine.sweeps = std::max(mine.sweeps, static_cast<std::uint8_t>(left.sweeps + 1));
       else mine.columns = false;
     }
@@ -314,6 +369,7 @@ class Fuser {
         }
         if (!same_rows(rows, in) || !join_axes(rows, in)) return true;
         rows.sweeps = std::max(rows.sweeps, in.sweeps);
+        rows.cost = std::max(rows.cost, in.cost);
         return false;
       });
       if (misfit == operands.end()) return rows;
@@ -356,6 +412,7 @@ class Fuser {
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FullReduction);
       return;
     }
+    rows.cost = row_level ? 0 : rows.cost + cost_of(graph_[id].op);
     rows_[id] = std::move(rows);
   }
 

@@ -24,6 +24,7 @@ struct Rows {
   // follow.
   bool columns = false;
   std::uint8_t sweeps = 0;  // chained reductions that the value needs
+  std::uint32_t cost = 0;   // operations on each element since the values in memory, along the longest chain
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
   std::uint64_t scanned = 0;

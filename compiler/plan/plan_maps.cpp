@@ -92,7 +92,7 @@ bool Planner::is_last_whole(std::uint32_t loop) const {
   return loop + 1 == loops_.size() && !in_sequence() && l.phases == 1 && l.begin == 0 && l.extent == l.full;
 }
 
-void Planner::divide(const Expression& e, std::int64_t by, Expression& q, Expression& r, std::int64_t interleaved) {
+void Planner::divide_terms(const Expression& e, std::int64_t by, Expression& q, Expression& r) {
   q = r = {};
   q.offset = floor_div(e.offset, by);
   r.offset = e.offset - q.offset * by;
@@ -101,6 +101,10 @@ void Planner::divide(const Expression& e, std::int64_t by, Expression& q, Expres
     if (whole) q.terms.push_back({t.variable, whole});
     if (rest) r.terms.push_back({t.variable, rest});
   }
+}
+
+void Planner::divide(const Expression& e, std::int64_t by, Expression& q, Expression& r, std::int64_t interleaved) {
+  divide_terms(e, by, q, r);
   std::int64_t low, high;
   range_of(r, low, high);
   if (low >= 0 && high < by) return;

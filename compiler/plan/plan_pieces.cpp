@@ -40,9 +40,21 @@ Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint3
       std::int64_t low, high;
       range_of(e, low, high);
       if (high < 0 || low > (was[i] - 1) * by) return Lies::Outside;
+      if (const std::uint32_t loop = loop_to_interleave(e, by); loop != kNone) {
+        want(Wanted::Split, loop, by, true);
+        return Lies::Partly;
+      }
       Expression q, r;
-      divide(e, by, q, r);
-      if (wanted_ != Wanted::Nothing) return Lies::Partly;
+      divide_terms(e, by, q, r);
+      range_of(r, low, high);
+      const std::int64_t first = -floor_div(-low, by) * by;  // the multiple of `by` that is reached first
+      if (first > high) return Lies::Outside;
+      if (first + by > high) {  // the only one
+        q.offset += first / by, r.offset -= first;
+      } else {
+        divide(e, by, q, r);
+        if (wanted_ != Wanted::Nothing) return Lies::Partly;
+      }
       if (!narrow(r, 1)) return Lies::Outside;
       e = q;
     }
@@ -52,6 +64,15 @@ Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint3
   out.back() = guard;
   operand_map = maps_(out);
   return lies;
+}
+
+// A loop whose iterations compute `by` indices each needs no predicate for the box: each of the indices is inside or outside.
+std::uint32_t Planner::loop_to_interleave(const Expression& e, std::int64_t by) const {
+  if (by > kMostPhases || flat_ || e.terms.size() != 1 || e.terms[0].variable >= kFirstDerived || std::abs(e.terms[0].coefficient) != 1)
+    return kNone;
+  const std::uint32_t loop = e.terms[0].variable;
+  if (!is_last_whole(loop) || loops_[loop].extent < 2 * by) return kNone;
+  return nodes_in_group() * static_cast<std::size_t>(by) <= kMostOfPhases ? loop : kNone;
 }
 
 std::vector<std::uint32_t> Planner::pieces_of(NodeId id, std::uint32_t map) {

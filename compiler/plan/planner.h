@@ -170,6 +170,8 @@ class Planner {
   void want(Wanted what, std::uint32_t loop, std::int64_t at, bool phases = false);
   // True if the iterations of this loop may each compute several indices.
   bool is_last_whole(std::uint32_t loop) const;
+  // Sets q and r so that e = by * q + r. The coefficients and the offset of r are below `by`; its value need not be.
+  static void divide_terms(const Expression& e, std::int64_t by, Expression& q, Expression& r);
   // Sets q and r so that e = by * q + r and 0 <= r < by. If `interleaved` is not 0, that many boxes alternate along the axis of r.
   void divide(const Expression& e, std::int64_t by, Expression& q, Expression& r, std::int64_t interleaved = 0);
   // Returns the index along consecutive loops; the last loop varies fastest.
@@ -194,6 +196,8 @@ class Planner {
   std::vector<Box> boxes_of(NodeId id) const;
   // Returns how the loop indices relate to a box. Sets the map of the box's operand, with its predicate narrowed to the box.
   Lies compose_box(const Box& box, std::uint32_t map, std::uint32_t& operand_map);
+  // Returns the last loop if its iterations should compute `by` indices each, for a box of steps of `by` along `e`; else kNone.
+  std::uint32_t loop_to_interleave(const Expression& e, std::int64_t by) const;
   // Returns the maps of the operands that the loop indices can reach. May request other loops first.
   std::vector<std::uint32_t> pieces_of(NodeId id, std::uint32_t map);
   // Requests loops cut at an edge of these boxes, or an interleaved last loop, if only one loop moves through them.
