@@ -322,7 +322,7 @@ Expr structural_gradient(Expr g, Expr y, Expr x, std::size_t operand) {
     case Op::Gather: return gather_gradient(g, x, Expr(graph, graph.operand(y.id(), 1)), attributes);
     case Op::ScatterAdd: return scatter_gradient(g, y, operand, attributes);
     case Op::Assign: return assign_gradient(g, y, operand, attributes);
-    default: throw InternalError("differentiate: no rule for " + std::string(info(node.op).text));
+    default: throw InternalError("differentiate: there is no rule for " + std::string(info(node.op).text));
   }
 }
 

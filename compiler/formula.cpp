@@ -234,7 +234,7 @@ class Evaluator {
       const std::string got = argument.kind != Argument::Kind::Value ? std::string(kind_text(argument))
                               : argument.value.is_literal            ? "the number " + r_.describe(argument.value)
                                                                      : r_.describe(argument.value);
-      fail(fmt::format("{}: the parameter `{}` is declared {}, got {}{}", program_.name(function.name),
+      fail(fmt::format("{}: the parameter `{}` is declared {}, but the argument is {}{}", program_.name(function.name),
                        program_.name(function.body, parameter.variable), declared(function, parameter), got, why));
     };
     if (argument.kind != Argument::Kind::Value) mismatch("");
@@ -245,7 +245,7 @@ class Evaluator {
       const bool fits = is_float(parameter.dtype)     ? kind != Literal::Kind::Bool
                         : is_integer(parameter.dtype) ? value.literal.is_integer()
                                                       : kind == Literal::Kind::Bool;
-      if (!fits) mismatch(fmt::format(": write `cast({}, {})`", r_.describe(value), name_of(parameter.dtype)));
+      if (!fits) mismatch(fmt::format(". Write `cast({}, {})`", r_.describe(value), name_of(parameter.dtype)));
       variable = argument_of(r_.node_of(value, parameter.dtype));
       return;
     }
@@ -263,7 +263,7 @@ class Evaluator {
       if (bound.kind == Argument::Kind::None) {
         bound = argument_of(r_.brought(r_.literal(std::int64_t{shape[i]})));
       } else if (bound.value.literal.integer != shape[i]) {
-        mismatch(fmt::format(": axis {} is {}, but `{}` is {} by {}", i, shape[i], program_.name(function.body, extent.variable),
+        mismatch(fmt::format(": axis {} is {}, but `{}` is {}, from {}", i, shape[i], program_.name(function.body, extent.variable),
                              bound.value.literal.integer, bringer(function, extent.variable)));
       }
     }
@@ -422,7 +422,7 @@ class Evaluator {
     const language::NodeId node = entry.node;
     const Argument argument = single(std::move(entry));
     if (argument.kind != Argument::Kind::Value)
-      fail(program_.nodes[node].offset, fmt::format("{}: takes tensors and numbers, not {}", user, kind_text(argument)));
+      fail(program_.nodes[node].offset, fmt::format("{}: an operand must be a tensor or a number, not {}", user, kind_text(argument)));
     return argument.value;
   }
 
@@ -663,8 +663,8 @@ class Evaluator {
         if (given[parameter] != kAbsent)
           fail(arguments[i].offset, fmt::format("{}: `{}` is given twice", name, program_.name(arguments[i].keyword)));
       } else if (parameter >= function.parameters.size()) {
-        fail(arguments[i].offset,
-             fmt::format("{}: takes {} arguments, got {}: {}", name, function.parameters.size(), arguments.size(), signature()));
+        fail(arguments[i].offset, fmt::format("{}: {} arguments are required, but the call has {}: {}", name, function.parameters.size(),
+                                              arguments.size(), signature()));
       }
       given[parameter] = i;
     }
@@ -675,8 +675,9 @@ class Evaluator {
     frame.variables.resize(function.body.variables.size());
     for (std::size_t i = 0; i < given.size(); ++i) {
       if (given[i] == kAbsent)
-        fail(node.offset, fmt::format("{}: takes {} arguments, got {}, `{}` is missing: {}", name, function.parameters.size(),
-                                      arguments.size(), program_.name(function.body, function.parameters[i].variable), signature()));
+        fail(node.offset,
+             fmt::format("{}: {} arguments are required, but the call has {}; `{}` is missing: {}", name, function.parameters.size(),
+                         arguments.size(), program_.name(function.body, function.parameters[i].variable), signature()));
       Argument argument = single(std::move(stack_[first + given[i]]));
       offset_ = arguments[given[i]].offset;
       bind(frame, function.parameters[i], std::move(argument));
@@ -719,8 +720,8 @@ class Evaluator {
         if (place) fail(fmt::format("{}: `{}` is given twice: {}", name, is_init ? "init" : last, kForms[which]));
         place = std::move(argument);
       } else if (!named) {
-        fail(fmt::format("{}: takes {} arguments without a name: {}. Pass other arguments of its function by name, as in `a=a`", name,
-                         functions + 2, kForms[which]));
+        fail(fmt::format("{}: only {} arguments can be given without a name: {}. Pass other arguments of its function by name, as in `a=a`",
+                         name, functions + 2, kForms[which]));
       } else if (over_xs && keyword == "reverse") {
         if (argument.kind != Argument::Kind::Value) fail(fmt::format("{}: `reverse` must be true or false", name));
         reverse = r_.flag(argument.value, "`reverse`");
@@ -868,7 +869,8 @@ class Evaluator {
     const bool is_grad = name == "grad";
     const std::string_view form = is_grad ? "`da, db = grad(loss, [a, b])`" : "`da, db = vjp(y, [a, b], dy)`";
     const std::size_t expected = is_grad ? 2 : 3, first = stack_.size() - arguments.size();
-    if (arguments.size() != expected) fail(fmt::format("{}: takes {} arguments, got {}: {}", name, expected, arguments.size(), form));
+    if (arguments.size() != expected)
+      fail(fmt::format("{}: {} arguments are required, but the call has {}: {}", name, expected, arguments.size(), form));
     for (const language::Argument& argument : arguments)
       if (argument.keyword != kAbsent) fail(argument.offset, fmt::format("{}: the arguments must not be named: {}", name, form));
     const Argument targets = single(std::move(stack_[first + 1]));

@@ -454,7 +454,8 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
     positional = positional.first(rest_at);
   }
   if (positional.size() > f.parameters.size())
-    throw ValueError(fmt::format("{}: takes at most {} arguments, got {}: {}", name, f.parameters.size(), positional.size(), signature()));
+    throw ValueError(fmt::format("{}: at most {} arguments are allowed, but the call has {}: {}", name, f.parameters.size(),
+                                 positional.size(), signature()));
   std::vector<Argument> bound(f.parameters.size());
   std::vector<bool> given(f.parameters.size(), false);
   for (std::size_t i = 0; i < positional.size(); ++i) bound[i] = positional[i], given[i] = true;

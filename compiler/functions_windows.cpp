@@ -120,7 +120,7 @@ Value correlation(Functions& f, bool flips) {
   if (mode != "valid" && mode != "same" && mode != "full")
     throw ValueError(fmt::format("{}: `mode` must be \"valid\", \"same\" or \"full\", not \"{}\"", f.name, mode));
   for (const Value& v : {x, kernel})
-    if (f.r.dtype(v) == DType::Bool) throw DTypeError(fmt::format("{}: {} is bool; cast it to a number type", f.name, f.r.describe(v)));
+    if (f.r.dtype(v) == DType::Bool) throw DTypeError(fmt::format("{}: {} is bool. Cast it to a number type", f.name, f.r.describe(v)));
   return correlated(f, x, kernel, mode, f.axes(3), flips);
 }
 

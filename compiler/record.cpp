@@ -204,8 +204,8 @@ void Recorder::check_types(const ir::OpInfo& info, std::string_view name, DType 
                          : fmt::format("{}: arithmetic on two bools ({}) is not defined. Use & or |, or cast one", name, operands()));
   const bool bits = info.types == ir::TypeRule::Bits;
   if ((bits || info.types == ir::TypeRule::Integer) && (is_float(type) || (!bits && type == DType::Bool)))
-    throw DTypeError(fmt::format("{}: takes integers{}, not {} ({}). Cast {} first", name, bits ? " and bool" : "", name_of(type),
-                                 operands(), in.size() == 1 ? "it" : "them"));
+    throw DTypeError(fmt::format("{}: the operands must be integers{}, not {} ({}). Cast {} first", name, bits ? " or bool" : "",
+                                 name_of(type), operands(), in.size() == 1 ? "it" : "them"));
 }
 
 Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value> in) {
@@ -483,7 +483,7 @@ Recorder::Region Recorder::region(std::string_view name, const Value& x, std::sp
     consuming += i.kind == Index::Kind::Integer || i.kind == Index::Kind::Slice;
     ellipses += i.kind == Index::Kind::Ellipsis;
   }
-  if (ellipses > 1) throw ShapeError(fmt::format("{}: more than one `...`", name));
+  if (ellipses > 1) throw ShapeError(fmt::format("{}: the index has more than one `...`; at most one is allowed", name));
   if (consuming > from.size()) throw ShapeError(fmt::format("{}: {} indices are too many for {}", name, consuming, describe(x)));
 
   std::vector<std::int64_t> attributes(2 * from.size());  // start[rank], step[rank]

@@ -123,7 +123,7 @@ std::string_view kind_of(const ReservedWord& word) {
 std::string advice_on_reserved(std::string_view word) {
   for (const ReservedWord& reserved : kReservedWords)
     if (reserved.text == word)
-      return fmt::format("`{0}` is {1} of the language: call it `{0}_` in the program and here", word, kind_of(reserved));
+      return fmt::format("`{0}` is {1} of the language. Call it `{0}_` in the program and here", word, kind_of(reserved));
   return {};
 }
 

@@ -94,7 +94,7 @@ void Lexer::fail_character() const {
       {"\xcf\x80", "pi"},     {"\xe2\x88\x9e", "inf"}, {"!", "not"},           {"'", "\""},           {"\xe2\x80\x9c", "\""},
       {"\xe2\x80\x9d", "\""}};
   for (const Hint& hint : kHints)
-    if (hint.character == character) fail(offset, fmt::format("`{}` is not part of the language: write `{}`", character, hint.hint));
+    if (hint.character == character) fail(offset, fmt::format("`{}` is not part of the language. Write `{}`", character, hint.hint));
   if (character.size() > 1) {
     std::uint32_t code = static_cast<unsigned char>(character[0]) & (character.size() == 2 ? 0x1fu : character.size() == 3 ? 0x0fu : 0x07u);
     for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3fu);
@@ -146,7 +146,7 @@ void Lexer::lex_word(Lexeme& lexeme) {
   while (end < text_.size() && is_name_part(text_[end])) ++end;
   const std::string_view word = text_.substr(at_, end - at_);
   if (word.size() > program_.limits.name_bytes)
-    fail(lexeme.offset, fmt::format("the name `{}…` has {} bytes, more than {}, the limit `name_bytes`", word.substr(0, 32), word.size(),
+    fail(lexeme.offset, fmt::format("the name `{}…` has {} bytes; the limit `name_bytes` is {}", word.substr(0, 32), word.size(),
                                     program_.limits.name_bytes));
   lexeme.token = Token::Name;
   lexeme.name = interner_.intern(word);
@@ -192,7 +192,7 @@ void Lexer::lex_number(Lexeme& lexeme) {
   if (whole) {
     lexeme.token = Token::Integer;
     if (whole_digits > 1 && number[0] == '0' && number.find_first_not_of('0') != std::string_view::npos)
-      fail(lexeme.offset, fmt::format("the integer `{}` has leading zeros: write `{}`", number.substr(0, 32),
+      fail(lexeme.offset, fmt::format("the integer `{}` has leading zeros. Write `{}`", number.substr(0, 32),
                                       number.substr(number.find_first_not_of('0')).substr(0, 32)));
     if (std::from_chars(number.data(), number.data() + number.size(), lexeme.value).ec != std::errc())
       fail_integer(lexeme.offset, number, "u64, whose maximum is 18446744073709551615. Write it with a decimal point for a float");
@@ -261,10 +261,10 @@ void Lexer::lex_sign(Lexeme& lexeme) {
     case '~': return take_operator(Operator::BitNot, 1);
     case '^': return take_operator(Operator::BitXor, 1);
     case '&':
-      if (next == '&') fail(lexeme.offset, "`&&` is not part of the language: write `and`, or `&` for bits");
+      if (next == '&') fail(lexeme.offset, "`&&` is not part of the language. Write `and`, or `&` for bits");
       return take_operator(Operator::BitAnd, 1);
     case '|':
-      if (next == '|') fail(lexeme.offset, "`||` is not part of the language: write `or`, or `|` for bits");
+      if (next == '|') fail(lexeme.offset, "`||` is not part of the language. Write `or`, or `|` for bits");
       return take_operator(Operator::BitOr, 1);
     default: break;
   }

@@ -58,7 +58,7 @@ class Parser {
     const std::size_t most = std::min<std::size_t>(limits.source_bytes, std::size_t{1} << 31);
     program.source = text.substr(0, most);
     if (text.size() > most)
-      throw error_at(program, 0, fmt::format("the source has {} bytes, more than {}, the limit `source_bytes`", text.size(), most));
+      throw error_at(program, 0, fmt::format("the source has {} bytes; the limit `source_bytes` is {}", text.size(), most));
     return program;
   }
 
@@ -78,7 +78,7 @@ class Parser {
 
   [[noreturn]] void fail_reserved(const Lexeme& word, std::string_view role) const {
     const ReservedWord& reserved = kReservedWords[word.name];
-    fail(word.offset, fmt::format("`{0}` is {1} and cannot be {2}: call it `{0}_`", reserved.text, kind_of(reserved), role));
+    fail(word.offset, fmt::format("`{0}` is {1} and cannot be {2}. Call it `{0}_`", reserved.text, kind_of(reserved), role));
   }
 
   void advance() {
@@ -157,12 +157,12 @@ class Parser {
     if (role == Role::Extent) fail(word.offset, fmt::format("the extent `{}` has the same name as a parameter, at {}", name, first));
     if (earlier.role == Role::Input)
       fail(word.offset,
-           fmt::format("`{0}` is assigned, but it is an input, used at {1}: a name has one value, call this one `{0}_`", name, first));
+           fmt::format("`{0}` is assigned, but it is an input, used at {1}; a name has only one value. Call this one `{0}_`", name, first));
     const std::string_view what = earlier.role == Role::Parameter ? "it is a parameter"
                                   : earlier.role == Role::Extent  ? "it is an extent"
                                                                   : "it is first assigned";
     fail(word.offset,
-         fmt::format("`{0}` is assigned twice: {1} at {2}, and a name has one value; call this one `{0}_`", name, what, first));
+         fmt::format("`{0}` is assigned twice: {1} at {2}; a name has only one value. Call this one `{0}_`", name, what, first));
   }
 
   NodeId name_value(const Lexeme& word) {
@@ -399,7 +399,7 @@ class Parser {
                                         program_.file_name, at(made.body.variables[earlier].offset)));
     declare_new(current_, Variable::Role::Parameter, parameter.variable);
     advance();
-    if (current_.token == Token::Assign) fail(current_.offset, "parameters have no default values");
+    if (current_.token == Token::Assign) fail(current_.offset, "a parameter cannot have a default value");
     if (current_.token == Token::Colon) {
       advance();
       parameter_type(parameter);
@@ -470,7 +470,7 @@ class Parser {
     entry.offset = offset;
     if (entry.counts_as_nesting() && ++depth_ > program_.limits.nesting)
       fail(offset,
-           fmt::format("the expression nests deeper than {}, the limit `nesting`: give inner parts a name", program_.limits.nesting));
+           fmt::format("the expression nests deeper than {}, the limit `nesting`. Give inner parts a name", program_.limits.nesting));
     stack_.push_back(entry);
     return stack_.back();
   }
@@ -571,7 +571,7 @@ class Parser {
   [[noreturn]] void fail_call_of_reserved() const {
     const ReservedWord& word = kReservedWords[current_.name];
     if (word.token == Token::Type)
-      fail(current_.offset, fmt::format("`{0}` is a type and cannot be called: write `cast(x, {0})`", word.text));
+      fail(current_.offset, fmt::format("`{0}` is a type and cannot be called. Write `cast(x, {0})`", word.text));
     fail(current_.offset, fmt::format("`{}` is {} and cannot be called", word.text, kind_of(word)));
   }
 
@@ -856,9 +856,9 @@ class Parser {
     advance();
     if (current_.token != Token::Name || program_.names[current_.name] != "shape") {
       const std::string_view text = text_at(current_.offset, current_.length);
-      const std::string_view hint = text == "T"       ? ": write `transpose(x)`"
-                                    : text == "dtype" ? ": write the type, as in `cast(x, f32)`"
-                                    : text == "size"  ? ": write `size(x)`"
+      const std::string_view hint = text == "T"       ? ". Write `transpose(x)`"
+                                    : text == "dtype" ? ". Write the type, as in `cast(x, f32)`"
+                                    : text == "size"  ? ". Write `size(x)`"
                                                       : "";
       fail(current_.offset, fmt::format("only `shape` can follow `.`, as in `x.shape[0]`; found {}{}", describe(current_), hint));
     }

@@ -43,7 +43,7 @@ std::int64_t checked_bytes(const Graph& graph, NodeId id, DType dtype, std::int6
   const bool by_memory = limit <= 0;
   if (by_memory) limit = static_cast<std::int64_t>(memory_limit() / 2);
   if (overflow || bytes > limit)
-    throw ValueError(fmt::format("{}: the call would store {}, more than {} bytes, the limit `array_bytes` of one array{}",
+    throw ValueError(fmt::format("{}: the call would store {}; the limit `array_bytes` is {} bytes for one array{}",
                                  ir::info(graph[id].op).text, compiler::type_text(dtype, graph.shape(id)), limit,
                                  by_memory ? " (half the memory)" : ""));
   return bytes;
@@ -291,10 +291,9 @@ void check_work(const Graph& graph, std::int64_t limit) {
   }
   if (all <= static_cast<double>(limit)) return;
   const std::string& source = graph.sources[graph.source_of[longest]];
-  throw ValueError(
-      fmt::format("{}: the call would do {:.4g} operations on elements ({:.4g} of them for {}{}{}), more than {}, the limit `work`",
-                  ir::info(graph[longest].op).text, all, most, compiler::type_text(graph[longest].dtype, graph.shape(longest)),
-                  source.empty() ? "" : ", recorded at ", source, limit));
+  throw ValueError(fmt::format("{}: the call would do {:.4g} operations on elements ({:.4g} of them for {}{}{}); the limit `work` is {}",
+                               ir::info(graph[longest].op).text, all, most, compiler::type_text(graph[longest].dtype, graph.shape(longest)),
+                               source.empty() ? "" : ", recorded at ", source, limit));
 }
 
 void check_interpreted(const Graph& graph, const LaunchOptions& options) {

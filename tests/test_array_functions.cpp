@@ -458,7 +458,7 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("correlate(x, v)", "correlate: the kernel v f32[7] must have 2 to 2 axes");
   says("correlate(v, v[:0])", "is empty");
   says("convolve(v, v, \"all\")", "convolve: `mode` must be \"valid\", \"same\" or \"full\", not \"all\"");
-  says("correlate(v > 0, v)", "is bool; cast it to a number type");
+  says("correlate(v > 0, v)", "is bool. Cast it to a number type");
   says("put(x, [0, 9], 1)", "put: 9 is out of range for axis 1 of x f32[5, 7], which has extent 7");
   says("put(x, [0, 0, 0], 1)", "put: ");
   says("put(x, [1:3], v[:3])", "put: ");

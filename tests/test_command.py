@@ -230,14 +230,14 @@ class RunErrors(CommandCase):
 
     def test_names_that_the_language_keeps_for_itself(self):
         for name, kind in (("true", "a constant"), ("e", "a constant"), ("pi", "a constant"), ("f32", "a type"), ("not", "a keyword"), ("fn", "a keyword")):
-            says = [f"`{name}` is {kind} of the language", f"call it `{name}_`"]
+            says = [f"`{name}` is {kind} of the language", f"Call it `{name}_`"]
             self.fails("run", "x*2", f"{name}=x.npy", "x=x.npy", "-o", "out=y.npy", says=says)
             self.fails("run", "x*2", "x=x.npy", "-o", f"{name}=y.npy", says=says)
             self.fails("dump", "x*2", "--shapes", f"{name}=f32[2]", says=says)
             self.fails("bench", "x*2", "--shapes", f"{name}=f32[2]", says=says)
             job = json.dumps({"formula": "x*2", "inputs": {name: "x.npy"}, "outputs": {"out": "y.npy"}})
             self.assertIn(says[1], self.onepass("run", "--batch", "-", input=job).stdout)
-        self.fails("run", "fn f(x: f32[e]) { return x }", "x=x.npy", "-o", "out=y.npy", says=["`e` is a constant and cannot be an extent", "call it `e_`"])
+        self.fails("run", "fn f(x: f32[e]) { return x }", "x=x.npy", "-o", "out=y.npy", says=["`e` is a constant and cannot be an extent", "Call it `e_`"])
 
     def test_messages_stay_below_two_kilobytes(self):
         name, path = "n"*1000, "p"*200 + "/" + "q"*200 + "/"
@@ -695,11 +695,11 @@ class Limits(CommandCase):
     def test_limits_are_options(self):
         self.fails("run", "((1))", "-o", "out=y.npy", "--limit", "nesting=1", says=["deeper than 1, the limit `nesting`"])
         self.fails("run", "name", "-o", "out=y.npy", "--limit", "name_bytes=3", says=["the limit `name_bytes`"])
-        self.fails("run", "1 + 2 + 3", "-o", "out=y.npy", "--limit", "source_bytes=4", says=["9 bytes, more than 4, the limit `source_bytes`"])
+        self.fails("run", "1 + 2 + 3", "-o", "out=y.npy", "--limit", "source_bytes=4", says=["9 bytes; the limit `source_bytes` is 4"])
         self.fails("run", "-", "-o", "out=y.npy", "--limit", "source_bytes=4", says=["the limit `source_bytes`"], input="1 + 2 + 3")
         self.fails("run", "iota([3]) + 1 + 2 + 3", "-o", "out=y.npy", "--limit", "max_nodes=3", says=["more than 3 nodes", "the limit `max_nodes`"])
         self.fails("run", "iota([3, 1, 1])", "-o", "out=y.npy", "--limit", "rank=2", says=["the rank 3 is above 2, the limit `rank`"])
-        self.fails("run", "iota([100])", "-o", "out=y.npy", "--limit", "array_bytes=399", says=["i32[100]", "more than 399 bytes, the limit `array_bytes`"])
+        self.fails("run", "iota([100])", "-o", "out=y.npy", "--limit", "array_bytes=399", says=["i32[100]", "the limit `array_bytes` is 399 bytes"])
         self.fails("dump", "((x))", "--shapes", "x=f32[2]", "--limit", "nesting=1", says="the limit `nesting`")
         self.fails("bench", "x*2", "--shapes", "x=f32[200]", "--limit", "array_bytes=100", says="the limit `array_bytes`")
         self.assertEqual(self.files(), [])

@@ -324,15 +324,15 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
   const Row rows[] = {
       // characters and words
       {"a $ b", "f:1:3: ", "`$` is not part of the language"},
-      {"a × b", "f:1:3: ", "`×` is not part of the language: write `*`"},
-      {"a ≤ b", "f:1:3: ", "write `<=`"},
-      {"!a", "f:1:1: ", "write `not`"},
-      {"f('ij')", "f:1:3: ", "write `\"`"},
+      {"a × b", "f:1:3: ", "`×` is not part of the language. Write `*`"},
+      {"a ≤ b", "f:1:3: ", "Write `<=`"},
+      {"!a", "f:1:1: ", "Write `not`"},
+      {"f('ij')", "f:1:3: ", "Write `\"`"},
       {"größe", "f:1:3: ", "`ö` (U+00F6) is not part of the language; names consist of the letters a to z and A to Z, digits and `_`"},
       {"x + 😀", "f:1:5: ", "(U+1F600)"},
       {"x \x01", "f:1:3: ", "the control character 0x01"},
-      {"a && b", "f:1:3: ", "`&&` is not part of the language: write `and`, or `&` for bits"},
-      {"a || b", "f:1:3: ", "`||` is not part of the language: write `or`, or `|` for bits"},
+      {"a && b", "f:1:3: ", "`&&` is not part of the language. Write `and`, or `&` for bits"},
+      {"a || b", "f:1:3: ", "`||` is not part of the language. Write `or`, or `|` for bits"},
       {std::string_view("x\0y", 3), "f:1:2: ", "a byte 0; a program must be UTF-8 text"},
       {std::string_view("x # \0", 5), "f:1:5: ", "a byte 0"},
       {"x # \xff", "f:1:5: ", "the byte 0xff is not valid UTF-8"},
@@ -352,21 +352,21 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"1e", "f:1:2: ", "`e` cannot follow the number `1`; numbers are decimal"},
       {"1..2", "f:1:3: ", "`.2` cannot follow the number `1.`"},
       {"1.2.3", "f:1:4: ", "`.3` cannot follow the number `1.2`"},
-      {"007", "f:1:1: ", "the integer `007` has leading zeros: write `7`"},
+      {"007", "f:1:1: ", "the integer `007` has leading zeros. Write `7`"},
       // reserved words
-      {"e = 3", "f:1:1: ", "`e` is a constant and cannot be assigned: call it `e_`"},
-      {"true = 3", "f:1:1: ", "`true` is a constant and cannot be assigned: call it `true_`"},
-      {"a, pi = f(x)", "f:1:4: ", "`pi` is a constant and cannot be assigned: call it `pi_`"},
+      {"e = 3", "f:1:1: ", "`e` is a constant and cannot be assigned. Call it `e_`"},
+      {"true = 3", "f:1:1: ", "`true` is a constant and cannot be assigned. Call it `true_`"},
+      {"a, pi = f(x)", "f:1:4: ", "`pi` is a constant and cannot be assigned. Call it `pi_`"},
       {"inf, a = f(x)", "f:1:1: ", "`inf` is a constant and cannot be assigned"},
-      {"f32 = x", "f:1:1: ", "`f32` is a type and cannot be assigned: call it `f32_`"},
-      {"and = x", "f:1:1: ", "`and` is a keyword and cannot be assigned: call it `and_`"},
-      {"fn e(x) { return x }", "f:1:4: ", "`e` is a constant and cannot be a function: call it `e_`"},
-      {"fn f(x, nan) { return x }", "f:1:9: ", "`nan` is a constant and cannot be a parameter: call it `nan_`"},
-      {"fn f(x: f32[e]) { return x }", "f:1:13: ", "`e` is a constant and cannot be an extent: call it `e_`"},
-      {"f(x, none=1)", "f:1:6: ", "`none` is a constant and cannot be an argument's name: call it `none_`"},
+      {"f32 = x", "f:1:1: ", "`f32` is a type and cannot be assigned. Call it `f32_`"},
+      {"and = x", "f:1:1: ", "`and` is a keyword and cannot be assigned. Call it `and_`"},
+      {"fn e(x) { return x }", "f:1:4: ", "`e` is a constant and cannot be a function. Call it `e_`"},
+      {"fn f(x, nan) { return x }", "f:1:9: ", "`nan` is a constant and cannot be a parameter. Call it `nan_`"},
+      {"fn f(x: f32[e]) { return x }", "f:1:13: ", "`e` is a constant and cannot be an extent. Call it `e_`"},
+      {"f(x, none=1)", "f:1:6: ", "`none` is a constant and cannot be an argument's name. Call it `none_`"},
       {"x = return", "f:1:5: ", "`return` is a keyword, not a value. Call your own name `return_`"},
       {"x + fn", "f:1:5: ", "`fn` is a keyword, not a value"},
-      {"f64(x)", "f:1:1: ", "`f64` is a type and cannot be called: write `cast(x, f64)`"},
+      {"f64(x)", "f:1:1: ", "`f64` is a type and cannot be called. Write `cast(x, f64)`"},
       {"pi(x)", "f:1:1: ", "`pi` is a constant and cannot be called"},
       // operands and operators
       {"", "f:1:1: ", "the program is empty"},
@@ -394,8 +394,8 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"a == not b", "f:1:6: ", "`not` has a lower precedence than `==` before it. Write parentheses"},
       {"-not b", "f:1:2: ", "`not` has a lower precedence than `-`"},
       {"x : y", "f:1:3: ", "`:` is allowed only in `x[1:5]`, in `c ? a : b` and between a parameter and its type"},
-      {"x.T", "f:1:3: ", "only `shape` can follow `.`, as in `x.shape[0]`; found `T`: write `transpose(x)`"},
-      {"x.dtype", "f:1:3: ", "write the type, as in"},
+      {"x.T", "f:1:3: ", "only `shape` can follow `.`, as in `x.shape[0]`; found `T`. Write `transpose(x)`"},
+      {"x.dtype", "f:1:3: ", "Write the type, as in"},
       {"x.", "f:1:3: ", "found the end of the program"},
       // brackets
       {"(x", "f:1:1: ", "`(` is never closed"},
@@ -433,9 +433,9 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"x; y = 2", "f:1:1: ",
        "another statement follows this bare expression; a bare expression must be the last statement, and it is the result `out`. Give it "
        "a name"},
-      {"y = 1\ny = 2", "f:2:1: ", "`y` is assigned twice: it is first assigned at f:1:1, and a name has one value; call this one `y_`"},
+      {"y = 1\ny = 2", "f:2:1: ", "`y` is assigned twice: it is first assigned at f:1:1; a name has only one value. Call this one `y_`"},
       {"a, a = f(x)", "f:1:4: ", "`a` is assigned twice: it is first assigned at f:1:1"},
-      {"y = x\nx = 2", "f:2:1: ", "`x` is assigned, but it is an input, used at f:1:5: a name has one value, call this one `x_`"},
+      {"y = x\nx = 2", "f:2:1: ", "`x` is assigned, but it is an input, used at f:1:5; a name has only one value. Call this one `x_`"},
       {"x = x + 1", "f:1:1: ", "it is an input, used at f:1:5"},
       {"a = b = c", "f:1:7: ", "a statement has two `=`"},
       {"x + 1 = y", "f:1:7: ", "`=` must follow one or more names"},
@@ -450,7 +450,7 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"fn f x", "f:1:6: ", "`(` and the parameters are expected after `fn f`; found `x`"},
       {"fn f(x y) { return x }", "f:1:8: ", "`,` or `)` is expected after a parameter; found `y`"},
       {"fn f(3) { return x }", "f:1:6: ", "the name of a parameter is expected; found `3`"},
-      {"fn f(x=2) { return x }", "f:1:7: ", "parameters have no default values"},
+      {"fn f(x=2) { return x }", "f:1:7: ", "a parameter cannot have a default value"},
       {"fn f(x", "f:1:5: ", "`(` is never closed"},
       {"fn f(x) return x", "f:1:9: ", "`{` and the body of `f` are expected; found `return`"},
       {"fn f(x) { return x", "f:1:9: ", "`{` of the function `f` is never closed"},
@@ -514,7 +514,7 @@ TEST_CASE("formula: limits are options and their errors name them", "[formula]")
       CHECK(error(program(count)) == "no error");
       CHECK(parse(to_string(parse(program(count)))) == parse(program(count)));
       CHECK_THAT(error(program(count + 1)),
-                 Catch::Contains("the expression nests deeper than 1000, the limit `nesting`: give inner parts a name"));
+                 Catch::Contains("the expression nests deeper than 1000, the limit `nesting`. Give inner parts a name"));
       CHECK_THAT(error(program(200'000)), Catch::Contains("the limit `nesting`"));
     }
     // a chain is long, not deep
@@ -528,14 +528,14 @@ TEST_CASE("formula: limits are options and their errors name them", "[formula]")
 
   const std::string longest(1024, 'n');
   CHECK(error(longest) == "no error");
-  CHECK_THAT(error(longest + "n"), Catch::Contains("has 1025 bytes, more than 1024, the limit `name_bytes`"));
+  CHECK_THAT(error(longest + "n"), Catch::Contains("has 1025 bytes; the limit `name_bytes` is 1024"));
   limits = {};
   limits.source_bytes = 8;
   CHECK(error("x + 1234", limits) == "no error");
-  CHECK_THAT(error("x + 12345", limits), Catch::Contains("the source has 9 bytes, more than 8, the limit `source_bytes`"));
+  CHECK_THAT(error("x + 12345", limits), Catch::Contains("the source has 9 bytes; the limit `source_bytes` is 8"));
   limits = {};
   CHECK_THAT(error(std::string((16u << 20) + 1, ' ')),
-             Catch::Contains("the source has 16777217 bytes, more than 16777216, the limit `source_bytes`"));
+             Catch::Contains("the source has 16777217 bytes; the limit `source_bytes` is 16777216"));
 }
 
 TEST_CASE("formula: parsing is linear in the text", "[formula]") {

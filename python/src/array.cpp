@@ -309,7 +309,7 @@ void bind_dtypes(nb::module_& m) {
   });
   m.def(
       "dtype", [](nb::handle h) { return dtype_object(dtype_from(h)); }, nb::arg("name"),
-      "The element type of that name, of a NumPy dtype, or of bool, int (i64) and float (f64).");
+      "Creates an element type from its name, from a NumPy dtype, or from bool, int (i64) or float (f64).");
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto t = static_cast<DType>(i);
     m.attr(t == DType::Bool ? "boolean" : std::string(name_of(t)).c_str()) = dtype_object(t);
@@ -332,12 +332,13 @@ void bind_arrays(nb::module_& m) {
         new (self) Array(std::move(a));
       },
       nb::arg("x"), nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("copy") = false,
-      "Of a NumPy array, anything with the buffer protocol or DLPack (shared, not copied), or nested lists of numbers.");
+      "Creates an Array from a NumPy array or anything with the buffer protocol or DLPack (shared, not copied), or from nested lists of "
+      "numbers.");
   def_operators(c);
   bind_conversions(c);
   c.def_prop_ro("shape", [](const Array& a) { return shape_tuple(a.shape()); });
   c.def_prop_ro(
-      "strides", [](const Array& a) { return shape_tuple(a.strides()); }, "In elements, of either sign.");
+      "strides", [](const Array& a) { return shape_tuple(a.strides()); }, "The strides, in elements; a stride can be negative.");
   c.def_prop_ro("ndim", [](const Array& a) { return a.rank(); });
   c.def_prop_ro("size", [](const Array& a) { return a.size(); });
   c.def_prop_ro("nbytes", [](const Array& a) { return a.bytes(); });
@@ -354,7 +355,7 @@ void bind_arrays(nb::module_& m) {
   c.def(
       "__setitem__", [](nb::handle self, nb::handle key, nb::handle value) { set_item(self, key, value); }, nb::arg().none(), nb::arg());
   c.def("__len__", [](const Array& a) {
-    if (a.rank() == 0) throw nb::type_error("len() of an Array of rank 0");
+    if (a.rank() == 0) throw nb::type_error("an Array of rank 0 has no length");
     return a.dim(0);
   });
   c.def("__iter__", [](nb::handle self) {

@@ -486,7 +486,7 @@ nb::dict dict_of(const Stats& s) {
 
 void bind_functions(nb::module_& m) {
   nb::class_<Pullback> p(m, "Pullback",
-                         "The derivative of one call: called with a cotangent for its results, it gives the gradient by each argument.");
+                         "The derivative of one call. Call it with a cotangent of the results to get the gradient of each argument.");
   p.def("__call__", &Pullback::operator());
   p.def("reset", &Pullback::reset, "Frees the saved values.");
   p.def(
@@ -537,7 +537,7 @@ void bind_functions(nb::module_& m) {
   c.def("__repr__", [](const Function& f) {
     return fmt::format("<onepass function {}>", nb::cast<std::string>(nb::str(nb::getattr(f.callable(), "__qualname__", nb::str("")))));
   });
-  c.def("vjp", &Function::vjp, "The results of a call, and what computes their derivatives: `y, pullback = f.vjp(x)`.");
+  c.def("vjp", &Function::vjp, "Returns the results of a call, and a pullback that computes their derivatives: `y, pullback = f.vjp(x)`.");
   c.def("check_gradients", [](const Function& f, nb::args args) {
     const GradientCheck check = f.check_gradients(args);
     return nb::make_tuple(check.ok, check.worst, check.text);

@@ -78,7 +78,7 @@ void bind_tensors(nb::module_& m) {
       },
       nb::arg().none(), nb::arg().none());
   c.def("__len__", [](Tensor t) {
-    if (t.rank() == 0) throw nb::type_error("len() of a Tensor of rank 0");
+    if (t.rank() == 0) throw nb::type_error("a Tensor of rank 0 has no length");
     return t.dim(0);
   });
   c.def("__iter__", [](nb::handle x) {
