@@ -29,7 +29,7 @@ template <class F> std::string error_of(F&& call) {
 }
 
 void check_sentence(const std::string& said) {
-  CHECK_THAT(said, StartsWith("cuda: ") && Contains(" failed: ") && Contains("; "));
+  CHECK_THAT(said, StartsWith("cuda: ") && Contains(" failed: ") && Contains("). "));
   CHECK(said.find('\n') == std::string::npos);
 }
 

@@ -267,7 +267,7 @@ void print_table(Mode mode, const Measurement& a, Mode other, const Measurement&
   const auto number = [](auto n) { return static_cast<double>(n); };
   row("kernels", number(a.kernels), number(b.kernels), count);
   row("first call", a.first_ms, b.first_ms, ms);
-  row("  compilation in it", a.compile_ms, b.compile_ms, ms);
+  row("  compilation", a.compile_ms, b.compile_ms, ms);
   row("median call", a.median_ns, b.median_ns, time_text);
   row("99.9 % of calls within", a.p999_ns, b.p999_ns, time_text);
   row("inputs and outputs", number(a.min_bytes), number(b.min_bytes), bytes);

@@ -108,7 +108,8 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
   attribute(target_.most_shared_bytes, kMostSharedBytes);
   target_.sm = 10 * major + minor;
   if (target_.sm < 75)
-    throw Error(fmt::format("cuda: {} has compute capability {}.{}; 7.5 or newer is required. Run on the CPU.", name_, major, minor));
+    throw Error(fmt::format("cuda: {} has compute capability {}.{}; 7.5 or newer is required. Use another device, or run on the CPU.",
+                            name_, major, minor));
   driver.check(driver.cuDevicePrimaryCtxRetain(&context_, handle), "creating the device context");
   void* stream = nullptr;
   try {
