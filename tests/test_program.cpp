@@ -341,7 +341,10 @@ TEST_CASE("program: errors name the arguments and leave the program usable", "[p
     const auto in = arguments({&x, &w, &b});
     const auto into = [&](std::vector<Array*> targets) { program.call_into(in, targets); };
     CHECK_THAT(message<ShapeError>([&] { program.call(arguments({&x, &bad, &b})); }), Catch::Contains("do not broadcast"));
-    CHECK_THAT(message<Error>([&] { program.call(arguments({&x, &w})); }), Catch::Contains("takes 3 arguments (x, w, b), but the call has 2"));
+    CHECK_THAT(message<Error>([&] {
+                 program.call(arguments({&x, &w}));
+               }),
+               Catch::Contains("takes 3 arguments (x, w, b), but the call has 2"));
     const Array nothing;
     CHECK_THAT(message<ValueError>([&] { program.call(arguments({&x, &nothing, &b})); }), Catch::Contains("argument w is an empty Array"));
     CHECK_THAT(message<Error>([&] { into({}); }), Catch::Contains("1 result, but 0 targets were given"));
