@@ -53,6 +53,9 @@ constexpr std::uint32_t kSweepCost = 30;
 
 // Returns the cost of an operator for each element, in additions.
 std::uint32_t cost_of(Op op) {
+  if (ir::is_view(op)) return op == Op::Pad ? 1 : 0;
+  if (ir::is_scan(op) || ir::is_contraction(op)) return 16;
+  if (ir::is_reduction(op)) return 4;
   if (ir::info(op).kind == ir::OpKind::Expanded) return 16;
   const bool divides = op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal || op == Op::Remainder || op == Op::Fmod;
   return divides ? 10 : 1;
@@ -101,6 +104,9 @@ class Fuser {
     level_.assign(n, 0);
     cut_.assign(n, false);
     shared_.assign(n, false);
+    first_.assign(n, Partition::kNoGroup);
+    inline_cost_.assign(n, 0);
+    keys_.clear();
     latest_.clear();
     for (NodeId id = 0; id < n; ++id) {
       if (!needed_[id]) continue;
@@ -156,11 +162,14 @@ class Fuser {
   Partition partition_;
   std::vector<NodeId> base_;  // the value under any views
   std::vector<Rows> rows_;
-  std::vector<std::uint32_t> level_;   // the first fusion group that may compute the value, after all fusion groups that it loads from
-  std::vector<bool> output_, needed_;  // wanted by the caller; reached from an output
-  std::vector<std::uint32_t> users_;   // how many values are computed from it, and whether it is an output
-  std::vector<bool> shared_;           // stored for other loops, but no barrier for the loops that compute it
-  std::vector<bool> cut_;              // its expression has a node of many boxes: its loops are split, so no reduction can share them
+  std::vector<std::uint32_t> level_;        // the first fusion group that may compute the value, after all fusion groups that it loads from
+  std::vector<bool> output_, needed_;       // wanted by the caller; reached from an output
+  std::vector<std::uint32_t> users_;        // how many values are computed from it, and whether it is an output
+  std::vector<bool> shared_;                // stored for other loops, but no barrier for the loops that compute it
+  std::vector<std::uint32_t> first_;        // the fusion group that computes it first
+  std::vector<std::uint32_t> inline_cost_;  // operations on each element since the values in memory, along the longest chain
+  std::vector<std::vector<std::uint32_t>> keys_;  // by fusion group: its loops, as keys of latest_
+  std::vector<bool> cut_;  // its expression has a node of many boxes: its loops are split, so no reduction can share them
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest fusion groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
@@ -208,6 +217,7 @@ class Fuser {
     if (!is_barrier(id)) {
       const bool stored = partition_.group_of[id] != Partition::kNoGroup;
       partition_.boundary[id] = why;
+      shared_[id] = false;
       if (!stored) store(id);
     }
     barrier_of(id);
@@ -233,7 +243,8 @@ class Fuser {
   // Returns the reduction space that a consumer sees in an operand; empty if the operand is materialized.
   const Rows& seen(NodeId id) const {
     static const Rows kNone;
-    return ends(base_of(id)) ? kNone : rows_[id];
+    const NodeId base = base_of(id);
+    return ends(base) || !rows_[base].any ? kNone : rows_[id];  // end_at may have cleared the base after its views
   }
   std::uint32_t level_of(NodeId id) const {
     const NodeId base = base_of(id);
@@ -254,7 +265,13 @@ class Fuser {
     else if (ir::is_routine(node.op)) routine(id);
     else elementwise(id);
     level_[id] = 0;
-    for (std::int64_t o : graph_.operands(id)) level_[id] = std::max(level_[id], level_of(static_cast<NodeId>(o)));
+    for (std::int64_t o : graph_.operands(id)) {
+      const auto operand = static_cast<NodeId>(o);
+      level_[id] = std::max(level_[id], level_of(operand));
+      if (partition_.group_of[base_of(operand)] == Partition::kNoGroup)
+        inline_cost_[id] = std::max(inline_cost_[id], inline_cost_[operand]);
+    }
+    inline_cost_[id] += cost_of(node.op);
   }
 
   void view(NodeId id, const Node& node) {
@@ -509,17 +526,16 @@ class Fuser {
     barrier_of(id);
   }
 
-  // Assigns a materialized value to a fusion group: the latest one of its domain that may still compute it, else a new one.
-  void store(NodeId id) {
-    if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
-    if (ir::is_routine(graph_[id].op)) return store_routine(id);
-    const std::uint32_t part = cuts_.part[id];
-    const NodeId base = base_of(id);
-    if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
+  // Loops of a fusion group that stores a value: their symbols, and the loops of each of the value's axes.
+  struct Space {
     std::vector<std::uint32_t> domain;
-    std::vector<DomainAxes> axes(graph_.shape(id).size());
+    std::vector<DomainAxes> axes;
     std::uint64_t reduced = 0, ordered = 0;
-    const Rows& rows = seen_root(id, base);
+  };
+  Space space_of(NodeId id, const Rows& rows) {
+    Space out;
+    auto& [domain, axes, reduced, ordered] = out;
+    axes.resize(graph_.shape(id).size());
     if (!rows.any) {
       for (std::size_t i = 0; i < axes.size(); ++i) {
         axes[i].first = static_cast<std::uint8_t>(domain.size());
@@ -546,6 +562,61 @@ class Fuser {
           axes[i] = {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(end - first), axis.flipped};
         }
     }
+    return out;
+  }
+  std::vector<std::uint32_t> key_of(const Space& space, NodeId id) const {
+    std::vector<std::uint32_t> key = space.domain;
+    key.push_back(cuts_.part[id]);
+    key.push_back(cut_[id]);
+    return key;
+  }
+
+  // Records that the group computes the values from which it computes a root. A value that an earlier group computes, too, is materialized
+  // there if computing it again costs more than a round trip.
+  void claim(NodeId root, std::uint32_t group) {
+    if (options_.unfused) return;
+    std::vector<NodeId> open = {root}, again;
+    if (first_[root] == Partition::kNoGroup) first_[root] = group;
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (const std::int64_t o : partition_.operands(graph_, id, group)) {
+        const NodeId value = base_of(static_cast<NodeId>(o));
+        if (ir::is_source(graph_[value].op) || is_list(value) || partition_.group_of[value] < group) continue;  // loaded
+        if (first_[value] == Partition::kNoGroup) {
+          first_[value] = group;
+          open.push_back(value);
+        } else if (first_[value] != group && inline_cost_[value] > static_cast<std::uint32_t>(kRoundTrip)) {
+          again.push_back(value);
+        }
+      }
+    }
+    for (const NodeId id : again) store_in(id, std::min(first_[id], group));
+  }
+  // Materializes a value in a group that computes it anyway. Nothing happens if the group has other loops than the value.
+  void store_in(NodeId id, std::uint32_t group) {
+    if (partition_.group_of[id] != Partition::kNoGroup || partition_.groups[group].columns || graph_.elements(id) == 1) return;
+    if (group >= keys_.size()) return;
+    const Rows& rows = rows_[id];
+    if (rows.any && !covers(rows, graph_.shape(id))) return;
+    Space space = space_of(id, rows);
+    if (keys_[group] != key_of(space, id)) return;
+    if (rows.any && (space.reduced != partition_.groups[group].reduced || space.ordered != partition_.groups[group].ordered)) return;
+    partition_.boundary[id] = Boundary::Recompute;
+    shared_[id] = true;
+    partition_.groups[group].roots.push_back(id);
+    partition_.groups[group].axes.push_back(std::move(space.axes));
+    partition_.group_of[id] = group;
+  }
+
+  // Assigns a materialized value to a fusion group: the latest one of its domain that may still compute it, else a new one.
+  void store(NodeId id) {
+    if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
+    if (ir::is_routine(graph_[id].op)) return store_routine(id);
+    const NodeId base = base_of(id);
+    if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
+    const Rows& rows = seen_root(id, base);
+    auto [domain, axes, reduced, ordered] = space_of(id, rows);
     const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
     const bool may_be_columns =
         options_.columns &&
@@ -553,9 +624,7 @@ class Fuser {
     const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // the axes that the fusion group must reduce
     const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
-    std::vector<std::uint32_t> key = domain;
-    key.push_back(part);
-    key.push_back(cut_[id]);
+    const std::vector<std::uint32_t> key = key_of({domain, {}}, id);
     auto& candidates = latest_[key];
     if (!options_.unfused) {
       // elementwise nests and reductions over one domain join each other; so do columns and reductions over the other axes
@@ -588,6 +657,8 @@ class Fuser {
       g.ordered = ordered;
       g.columns = rows.columns;
       partition_.groups.push_back(std::move(g));
+      keys_.resize(partition_.groups.size());
+      keys_[group] = key;
       const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
         return c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
       });
@@ -599,6 +670,7 @@ class Fuser {
     partition_.groups[group].axes.push_back(std::move(axes));
     partition_.group_of[id] = group;
     if (is_barrier(id)) barrier_of(id);
+    claim(id, group);
   }
   // True if the fusion group computes one of the value's reductions. If other fusion groups store all of them, it loads them, so the value
   // is not a column result.
@@ -619,7 +691,7 @@ class Fuser {
   // Returns the reduction space of a materialized value's own expression; empty for a view of a value from another fusion group.
   const Rows& seen_root(NodeId id, NodeId base) const {
     static const Rows kNone;
-    return is_elsewhere(id, base) ? kNone : rows_[id];
+    return is_elsewhere(id, base) || !rows_[base].any ? kNone : rows_[id];
   }
   bool is_elsewhere(NodeId id, NodeId base) const { return id != base && (is_barrier(base) || cuts_.separates(base, cuts_.part[id])); }
 };

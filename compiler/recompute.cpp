@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::uint32_t kFewBoxes = 4;        // elementwise select, used if loops cannot be split at the box edges
 constexpr std::uint32_t kContractedCost = 2;  // primitives for each element that cost little compared with an fma for each use
-constexpr int kRoundTrip = 32;                // primitives for each element that cost about as much as a store and a load
 constexpr std::uint32_t kMostParts = 32;      // limit of loop parts from nested subdomains: each part is separate code
 
 class Finder {

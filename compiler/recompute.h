@@ -10,6 +10,8 @@
 
 namespace onepass::compiler {
 
+inline constexpr int kRoundTrip = 32;  // operations on each element that cost about as much as a store and a load
+
 struct StoredAhead {
   std::vector<bool> needed;        // reached from the wanted values
   std::vector<Boundary> boundary;  // Checked, Recompute, Pieces, else Inlined

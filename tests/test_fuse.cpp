@@ -134,6 +134,7 @@ TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
        "keepdims=true)",
        {{"x0", {7, 9}}},
        "[7 9r] div recompute\n"
+       "[7 9r] div recompute\n"
        "[7 9r] x10 output\n"},
       {"sum(x, axis=0) + sum(x, axis=1)",
        {{"x", {7, 7}}},
@@ -326,4 +327,35 @@ TEST_CASE("fuse: a kernel has at most one matrix product, and a product is compu
   CHECK(products("a = x @ w; b = tanh(a); c = a*2") == std::vector<std::int64_t>{1});
   // read by rows, and by a value that needs the row sums
   CHECK(products("a = (x @ w)*d; p = sum(a, 1, keepdims=true); y = transpose(p)@((x @ w)*p)") == std::vector<std::int64_t>{1, 0, 1});
+}
+
+TEST_CASE("fuse: a value that other loops read through cheap operators is materialized instead of their results", "[fuse]") {
+  // both sums along the other axis read d
+  const std::string both = groups("d = x - mean(x, 2, keepdims=true); a = sum(d*d, 1); b = sum(abs(d), 1); y = d*2", {{"x", {40, 50, 6}}});
+  INFO(both);
+  CHECK(both.find("sub ") != std::string::npos);
+  CHECK(both.find("mul ") == std::string::npos);
+  CHECK(both.find("abs ") == std::string::npos);
+  // a scan is not computed again for each of its uses
+  const std::string scans = groups("y = cumsum(x, 0) / sum(abs(x)); z = cumsum(y, 0) / sum(abs(y))", {{"x", {1000}}});
+  INFO(scans);
+  CHECK(scans.find("div ") != std::string::npos);
+  CHECK(scans.find("abs ") == std::string::npos);
+}
+
+TEST_CASE("fuse: repeated normalization materializes the normalized values every few steps", "[fuse]") {
+  std::string formula = "x0 = x";
+  for (int k = 0; k < 24; ++k) formula += fmt::format("; x{0} = x{1} / sqrt(mean(x{1}*x{1}))", k + 1, k);
+  const ir::Graph graph = optimised((formula + "; x24").c_str(), {{"x", {100000}}});
+  const Partition partition = fuse(graph);
+  INFO(print(graph, partition));
+  CHECK(partition.groups.size() <= 12);
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
+    for (const ir::NodeId id : partition.groups[g].roots) {
+      CHECK(graph[id].op == ir::Op::Div);
+      // the divisions between this value and the ones that its group loads
+      int divisions = 0;
+      for (ir::NodeId at = id; !partition.loads(graph, at, g) && graph[at].op == ir::Op::Div; at = graph.operand(at, 0)) ++divisions;
+      CHECK(divisions <= 4);
+    }
 }

@@ -1056,7 +1056,7 @@ for i0/tile_outer parallel
       for i2%tile/32
         for i0%tile_outer/14
           start a1{i0%tile_outer%14, i2%tile%32} = add of products over {i1%256} in sequence
-          for i1%256
+          for i1%256 unless zero
             for i0%tile_outer%14 unrolled
               for i2%tile%32 vector of 32
                 v24 = recall m1{i0, i1} : f32
@@ -1192,7 +1192,7 @@ TEST_CASE("loops: a loop over zero products may be skipped if it adds a whole su
   for (loops::Id i = 0; i < lowered.lines.size(); ++i)
     if (lowered.lines[i].code == Code::Loop) CHECK_THAT(loops::skip_zeros(lowered, i).why_not(), Catch::Contains("leaves out"));
   // Other code in the loop, a sum that started earlier, a part of a sum.
-  Program p = loops::contract(planned.nest, {.rows = 4, .width = 16, .vector = 16, .packs_rows = true, .packs_columns = true});
+  Program p = loops::contract(planned.nest, {.rows = 4, .width = 16, .packs_rows = true, .packs_columns = true, .vector = 16});
   loops::Id loop = 0;
   while (!p.lines[loop].zeros) ++loop;
   REQUIRE(loops::verify(p).empty());

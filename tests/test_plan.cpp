@@ -73,3 +73,21 @@ TEST_CASE("plan: a literal's value and a slice's start are not in the nest", "[p
     keys.insert(plans_of(optimised(formula, {{"x", {150}}, {"y", {99}}})).at(0).nest.key());
   CHECK(keys.size() == 1);
 }
+
+TEST_CASE("plan: boxes with steps need no quotient along the elements", "[plan]") {
+  for (const auto& [formula, n] : {std::pair<const char*, std::int64_t>{"d = grad(sum(x[1::2]*y), [x]); d", 300},
+                                   {"d = grad(sum(x[1::2]*y[:150]), [x]); d", 301},
+                                   {"d = grad(sum(x[2::7]*y[:43]), [x]); d", 300},
+                                   {"put(x, [2::3], y[:100])", 302}}) {
+    INFO(formula);
+    const ir::Graph graph = optimised(formula, {{"x", {n}}, {"y", {150}}});
+    const std::vector<Planned> planned = plans_of(graph);
+    REQUIRE(planned.size() == 1);
+    CHECK(planned[0].nest.derived.empty());
+    CHECK(planned[0].nest.phases > 1);
+  }
+  const std::vector<Planned> two = plans_of(optimised("d = grad(sum(x[::2, 1::2]*y), [x]); d", {{"x", {300, 300}}, {"y", {150, 150}}}));
+  REQUIRE(two.size() == 1);
+  CHECK(two[0].nest.derived.empty());
+  CHECK(two[0].numbers.extents.back() == 150);
+}

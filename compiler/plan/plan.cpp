@@ -13,10 +13,6 @@
 
 namespace onepass::compiler {
 
-namespace {
-constexpr std::size_t kMostOfPhases = 64;  // limit of the statements of all interleaved indices together
-}  // namespace
-
 std::vector<Planned> Planner::run() {
   const std::vector<NodeId>& roots = partition_.groups[group_].roots;
   for (std::size_t r = 0; r < roots.size(); ++r)

@@ -127,6 +127,7 @@ class Planner {
   // The values of all subdomains together may exceed kMostWork by at most kMostTimes the values of the group.
   static constexpr std::size_t kMostWork = 1 << 13, kMostTimes = 4;
   static constexpr std::int64_t kMostPhases = 8;
+  static constexpr std::size_t kMostOfPhases = 64;  // limit of the statements of all interleaved indices together
   static constexpr std::size_t kFewBoxes = 4;
   // Rows of at most kShortRow elements get special code only in nests of at least this many elements.
   static constexpr std::int64_t kShortRowElements = 4096;

@@ -108,7 +108,7 @@ class Place:
     """A part of x to update with set, add, min, max or mul. Each returns the updated x; values are cast to x's type.
 
     The key has ints, slices, None and `...`; or it is one array of integers, which are indices of the first axis (the last of equal ones
-    remains); or a boolean mask of x's shape.
+    remains); or a boolean mask of x's shape or of its first axes.
     """
 
     def __init__(self, x, key):
@@ -122,10 +122,25 @@ class Place:
         if isinstance(key, tuple):
             raise _core.UnsupportedError(f"at: an index array must be the only index, as in x.at[i].{mode}(v). Use scatter or index_update for other axes")
         if _is_mask(key):
-            joined = v if mode == "set" else _JOINED[mode](x, v)
-            return _core.where(key, _core.cast(joined, x.dtype), x)
+            return self._where(key, v, mode)
         indices = _array(key)
         return _core.index_update(x, indices, _core.broadcast_to(v, (*indices.shape, *x.shape[1:])), 0, mode)
+
+    def _where(self, mask, v, mode):
+        """Updates the elements, or the parts along the last axes, for which a mask of the first axes is true."""
+        x = self._x
+        mask = mask if isinstance(mask, (_core.Array, _core.Tensor)) else _core.Array(mask)
+        if mask.shape != x.shape[: mask.ndim]:
+            raise _core.ShapeError(f"at: a mask of shape {list(mask.shape)} does not fit the first axes of shape {list(x.shape)}")
+        rest = x.shape[mask.ndim :]
+        shape = getattr(v, "shape", ())
+        if len(shape) > len(rest):
+            raise _core.ShapeError(
+                f"at: the values for a mask must be one {'part' if rest else 'value'} of shape {list(rest)} for all of its elements, not {list(shape)}. "
+                "For a value for each element write where(mask, v, x)"
+            )
+        joined = v if mode == "set" else _JOINED[mode](x, v)
+        return _core.where(_core.reshape(mask, (*mask.shape, *(1 for _ in rest))), _core.cast(joined, x.dtype), x)
 
     def set(self, v):
         return self._join(v, "set")

@@ -1,4 +1,6 @@
 """NumPy's and the array API's names for operators with another name in onepass."""
+import math
+
 from . import _core
 from ._core import bf16 as bfloat16, f16 as float16, f32 as float32, f64 as float64
 from ._core import i8 as int8, i16 as int16, i32 as int32, i64 as int64
@@ -19,22 +21,35 @@ def matrix_transpose(x):
     return _core.swap_axes(x, -1, -2)
 
 
+def _number(value):
+    """Converts a NumPy scalar to a Python number."""
+    return value.item() if hasattr(value, "item") and not isinstance(value, (_core.Array, _core.Tensor)) else value
+
+
 def arange(start, stop=None, step=1, *, dtype=None):
-    """Returns start, start + step, … before stop: i64 for ints, f32 otherwise."""
+    """Returns start, start + step, … before stop, which are numbers: i64 for ints, f32 otherwise."""
     if stop is None:
         start, stop = 0, start
+    start, stop, step = _number(start), _number(stop), _number(step)
+    if step == 0:
+        raise _core.ValueError("arange: the step is 0; it must not be 0")
     whole = all(isinstance(v, int) for v in (start, stop, step))
-    length = max(0, -(-(stop - start) // step) if whole else -int(-(stop - start) // step))
-    index = _core.iota((int(length),), dtype=_core.i64)
+    length = -(-(stop - start) // step) if whole else math.ceil((stop - start) / step)
+    index = _core.iota((max(0, length),), dtype=_core.i64)
     values = index * step + start if whole else _core.cast(index, _core.f64) * step + start
     return _core.cast(values, dtype if dtype is not None else (_core.i64 if whole else _core.f32))
 
 
-def linspace(start, stop, num=50, *, dtype=None):
-    """Returns `num` equally spaced numbers from start to stop, both included."""
-    index = _core.cast(_core.iota((num,), dtype=_core.i64), _core.f64)
-    step = (stop - start) / max(num - 1, 1)
-    return _core.cast(index * step + start, dtype if dtype is not None else _core.f32)
+def linspace(start, stop, num=50, endpoint=True, *, dtype=None):
+    """Returns `num` equally spaced numbers from start to stop, which are scalars. With `endpoint`, the last one is stop, otherwise the one
+    before it. Without dtype, the type is f64 if start or stop is an f64 array, else f32."""
+    ends = [_number(start), _number(stop)]
+    if dtype is None:
+        dtype = _core.f64 if any(getattr(v, "dtype", None) == _core.f64 for v in ends) else _core.f32
+    start, stop = (_core.cast(v, _core.f64) if hasattr(v, "dtype") else float(v) for v in ends)
+    index = _core.iota((num,), dtype=_core.i64)
+    values = _core.cast(index, _core.f64) * ((stop - start) / max(num - 1 if endpoint else num, 1)) + start
+    return _core.cast(_core.where(index == num - 1, stop, values) if endpoint and num > 1 else values, dtype)
 
 
 def zeros_like(x, dtype=None):
