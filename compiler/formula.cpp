@@ -663,7 +663,7 @@ class Evaluator {
         if (given[parameter] != kAbsent)
           fail(arguments[i].offset, fmt::format("{}: `{}` is given twice", name, program_.name(arguments[i].keyword)));
       } else if (parameter >= function.parameters.size()) {
-        fail(arguments[i].offset, fmt::format("{}: {} arguments are required, but the call has {}: {}", name, function.parameters.size(),
+        fail(arguments[i].offset, fmt::format("{}: takes {} arguments, but the call has {}: {}", name, function.parameters.size(),
                                               arguments.size(), signature()));
       }
       given[parameter] = i;
@@ -675,9 +675,8 @@ class Evaluator {
     frame.variables.resize(function.body.variables.size());
     for (std::size_t i = 0; i < given.size(); ++i) {
       if (given[i] == kAbsent)
-        fail(node.offset,
-             fmt::format("{}: {} arguments are required, but the call has {}; `{}` is missing: {}", name, function.parameters.size(),
-                         arguments.size(), program_.name(function.body, function.parameters[i].variable), signature()));
+        fail(node.offset, fmt::format("{}: takes {} arguments, but the call has {}; `{}` is missing: {}", name, function.parameters.size(),
+                                      arguments.size(), program_.name(function.body, function.parameters[i].variable), signature()));
       Argument argument = single(std::move(stack_[first + given[i]]));
       offset_ = arguments[given[i]].offset;
       bind(frame, function.parameters[i], std::move(argument));
@@ -870,7 +869,7 @@ class Evaluator {
     const std::string_view form = is_grad ? "`da, db = grad(loss, [a, b])`" : "`da, db = vjp(y, [a, b], dy)`";
     const std::size_t expected = is_grad ? 2 : 3, first = stack_.size() - arguments.size();
     if (arguments.size() != expected)
-      fail(fmt::format("{}: {} arguments are required, but the call has {}: {}", name, expected, arguments.size(), form));
+      fail(fmt::format("{}: takes {} arguments, but the call has {}: {}", name, expected, arguments.size(), form));
     for (const language::Argument& argument : arguments)
       if (argument.keyword != kAbsent) fail(argument.offset, fmt::format("{}: the arguments must not be named: {}", name, form));
     const Argument targets = single(std::move(stack_[first + 1]));

@@ -46,10 +46,11 @@ std::string_view text_of(Boundary b) {
 
 namespace {
 
-// Each sweep recomputes the values that it needs from earlier sweeps. Values of more than kSweepCost operations are materialized after
-// kFewSweeps sweeps, others after kMostSweeps.
-constexpr std::uint8_t kMostSweeps = 8, kFewSweeps = 3;
-constexpr std::uint32_t kSweepCost = 30;
+// Each sweep recomputes the values that it needs from earlier sweeps. After kMostSweeps sweeps they are materialized.
+constexpr std::uint8_t kMostSweeps = 8;
+
+// Returns the operations of a value that pay for its materialization after some sweeps.
+constexpr std::uint32_t sweep_cost(std::uint8_t sweeps) { return sweeps < 2 ? ~std::uint32_t{0} : sweeps == 2 ? 48 : 30; }
 
 // Returns the cost of an operator for each element, in additions.
 std::uint32_t cost_of(Op op) {
@@ -347,7 +348,7 @@ class Fuser {
       else if (options_.columns && sums && in.axes == mine.axes && !in.columns && are_columns(mine.reduced, in.reduced, all))
         mine.columns = true;
       else if (!same_rows(in, mine)) end_at(operand, Boundary::OtherAxes);
-      else if (in.sweeps == kMostSweeps || (in.sweeps >= kFewSweeps && in.cost > kSweepCost)) end_at(operand, Boundary::Recompute);
+      else if (in.sweeps == kMostSweeps || in.cost > sweep_cost(in.sweeps)) end_at(operand, Boundary::Recompute);
       if (const Rows& left = seen(operand); left.any) mine.sweeps = std::max(mine.sweeps, static_cast<std::uint8_t>(left.sweeps + 1));
       else mine.columns = false;
     }

@@ -34,6 +34,7 @@ class Finder {
     for (NodeId id = 0; id < graph_.size() && !options_.unfused; ++id)
       if (graph_[id].op == Op::Identity && out_.needed[id] && std::ranges::equal(graph_.attributes(id), std::span(&kStored, 1)))
         out_.boundary[id] = Boundary::Recompute;
+    if (!options_.unfused) find_other_steps();
     find_recomputed();
     return std::move(out_);
   }
@@ -97,6 +98,56 @@ class Finder {
       if (!whole[id] && graph_.elements(id) != 0) out_.boundary[id] = Boundary::Checked;
   }
 
+  // Returns the largest step of a box along the last axis, or 1.
+  std::int64_t step_of(NodeId id) const {
+    const std::size_t rank = graph_.shape(id).size();
+    std::int64_t most = 1;
+    if ((graph_[id].op != Op::Piecewise && graph_[id].op != Op::Pad) || rank == 0 || is_list(id)) return most;
+    const List attributes = graph_.attributes(id), operands = graph_.operands(id);
+    for (std::size_t k = 0; k < attributes.size() / (2 * rank); ++k)
+      if (graph_.shape(static_cast<NodeId>(operands[k])).back() > 1)
+        most = std::max(most, std::abs(attributes[2 * rank * k + 2 * rank - 1]));
+    return most;
+  }
+
+  // Materializes values that consist of boxes with one step and are combined with boxes of another step. A loop can interleave only one step
+  // of indices. The others take a quotient for each element.
+  void find_other_steps() {
+    std::vector<std::int64_t> steps(graph_.size(), 1);  // of the boxes in a value's expression
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (!out_.needed[id] || is_list(id) || out_.boundary[id] != Boundary::Inlined) continue;
+      const Op op = graph_[id].op;
+      if (op == Op::Piecewise || op == Op::Pad) steps[id] = step_of(id);
+      if (steps[id] > 1 || in_sequence(op)) continue;
+      NodeId with = id;  // the operand whose step the loop can interleave: a box itself, if there is one
+      for (const std::int64_t o : graph_.operands(id)) {
+        const auto operand = static_cast<NodeId>(o);
+        if (steps[operand] > 1 && (with == id || step_of(operand) > 1)) with = operand;
+      }
+      if (with == id) continue;
+      steps[id] = steps[with];
+      for (const std::int64_t o : graph_.operands(id)) {
+        const auto operand = static_cast<NodeId>(o);
+        if (steps[operand] == 1 || steps[operand] == steps[with] || !ir::is_elementwise(graph_[operand].op)) continue;
+        out_.boundary[operand] = Boundary::Recompute;
+        steps[operand] = 1;
+      }
+    }
+  }
+
+  // True if neighbors along the last axis come from different operands: a stack along that axis, or a box with a step. A kernel stores such
+  // elements side by side. A kernel that only reads them must select each by a quotient.
+  bool interleaves(NodeId id) const {
+    const Op op = graph_[id].op;
+    const std::size_t rank = graph_.shape(id).size();
+    if ((op != Op::Piecewise && op != Op::Pad) || rank == 0 || is_list(id)) return false;
+    if (step_of(id) > 1) return true;
+    const List operands = graph_.operands(id);
+    const std::size_t boxes = graph_.attributes(id).size() / (2 * rank);
+    if (boxes < 2 || boxes != operands.size()) return false;
+    return std::ranges::all_of(operands, [&](std::int64_t o) { return graph_.shape(static_cast<NodeId>(o)).back() == 1; });
+  }
+
   // Returns the number of parts into which a node splits its readers' loops. Many boxes add to the parts of other nodes, not multiply them.
   std::uint32_t parts_of(NodeId id) const {
     const Op op = graph_[id].op;
@@ -128,8 +179,9 @@ class Finder {
     std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
-    std::vector<std::uint32_t> parts(graph_.size(), 1);  // number of parts into which the nodes up to a materialized value split the loops
-    std::vector<bool> in_pieces(graph_.size(), false);   // it is computed in each of many subdomains
+    std::vector<std::uint32_t> parts(graph_.size(), 1);   // number of parts into which the nodes up to a materialized value split the loops
+    std::vector<bool> in_pieces(graph_.size(), false);    // it is computed in each of many subdomains
+    std::vector<bool> interleaved(graph_.size(), false);  // an interleaving value in the same loops reads it
     for (NodeId id : wanted_) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!out_.needed[id] || is_list(id)) continue;
@@ -144,8 +196,13 @@ class Finder {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, 0);
       }
+      const bool is_interleaving = interleaves(id);
+      if (is_interleaving && (reduced[id] || interleaved[id])) {
+        out_.boundary[id] = Boundary::Recompute;
+        mine.assign(1, 0);
+      }
       if (out_.boundary[id] != Boundary::Inlined) {
-        reduced[id] = false;
+        reduced[id] = interleaved[id] = false;
         mine.assign(1, 0);
       }
       // a single element is the same through every map: each kernel computes it once
@@ -167,6 +224,7 @@ class Finder {
       for (std::size_t k = 0; k < operands.size(); ++k) {
         const auto o = static_cast<std::size_t>(operands[k]);
         if (reduces) reduced[o] = true;
+        if (is_interleaving || (interleaved[id] && out_.boundary[id] == Boundary::Inlined && !in_sequence(node.op))) interleaved[o] = true;
         if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
         auto& theirs = maps[o];

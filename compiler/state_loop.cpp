@@ -127,8 +127,13 @@ void StateLoop::find_types(std::span<const Value> state) {
     found = true;
   }
   finding_types_ = found && left;
-  if (!finding_types_)
-    for (Value& v : state_) v = r_.node_of(v);
+  if (finding_types_) return;
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    // A number that becomes another number has the type that the latter has as an output.
+    const bool numbers = state_[i].is_literal && state[i].is_literal;
+    state_[i] =
+        numbers ? r_.node_of(state_[i], Recorder::type_beside(state_[i].literal, r_.dtype(r_.node_of(state[i])))) : r_.node_of(state_[i]);
+  }
 }
 
 // Returns the state after a step, which must have the type and shape of the state before it.

@@ -11,7 +11,8 @@
 // it. So the arrays are first stored transposed.
 //
 // Left out on purpose: an operand that is also used as a whole, since it then takes one pass over the array. For example, its maximum is
-// subtracted from it, or it is summed along other axes. Also left out: operands with so many operators that computing them in place costs
+// subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are no array, and a loop over the elements
+// of one window would be too short for vectors. Also left out: operands with so many operators that computing them in place costs
 // more than a round trip.
 #include "compiler/unroll.h"
 
@@ -84,6 +85,7 @@ class Unroller {
     std::map<NodeId, std::uint32_t> uses;  // uses within the cone, by node as large as the operand
     int operators = 0;
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
+    bool windows = false;           // it reads sliding windows, whose elements are cheap to read again
   };
   bool take(Cone& cone, NodeId operand, std::int64_t elements) const {
     std::vector<NodeId> open = {operand};
@@ -97,6 +99,7 @@ class Unroller {
         if (cone.operators * 2 > kMostOperators) return false;
         for (const std::int64_t o : graph_.operands(id)) open.push_back(static_cast<NodeId>(o));
       } else if (is_view(node.op)) {
+        cone.windows |= node.op == Op::Window;
         const NodeId source = graph_.operand(id, 0);
         if (count(source) >= elements) open.push_back(source);
         else cone.largest_read = std::max(cone.largest_read, count(source));
@@ -116,13 +119,15 @@ class Unroller {
     std::int64_t extent = 1;
     for (const std::int64_t axis : axes) extent *= shape[static_cast<std::size_t>(axis)];
     const std::int64_t elements = count(operand);
-    if (extent < 2 || extent > kMostReread || largest_[id] >= elements) return false;
+    if (extent < 2 || extent > kMostReread) return false;
     const SumOrder order = sum_order(shape, axes, computed_type(node.dtype));
     const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
     if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
     Cone cone;
     if (!take(cone, operand, elements) || (cone.operators + 1) * extent > kMostOperators) return false;
     if (many && cone.largest_read * kReadAgain > elements) return false;
+    if (cone.windows && !many) return true;
+    if (largest_[id] >= elements) return false;
     for (const auto& [inside, times] : cone.uses)
       if (const Op op = graph_[inside].op; op != Op::Constant && op != Op::Slot && op != Op::Iota && uses_[inside] != times) return false;
     return true;

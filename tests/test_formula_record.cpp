@@ -290,8 +290,8 @@ TEST_CASE("formula: every recording error has the expected text", "[formula]") {
       {"out = x; x + 1", "x=f32[3]", "f:1:12: ", "two outputs have the name `out`; the first is at f:1:1"},
       {"fn f(out) { return out, out + 1 }", "out=f32[3]", "f:1:29: ", "two outputs have the name `out`"},
       // functions
-      {"fn f(a, b) { return a } f(x)", "x=f32[3]", "f:1:25: ", "f: 2 arguments are required, but the call has 1; `b` is missing: f(a, b)"},
-      {"fn f(a) { return a } f(x, x)", "x=f32[3]", "f:1:27: ", "f: 1 arguments are required, but the call has 2: f(a)"},
+      {"fn f(a, b) { return a } f(x)", "x=f32[3]", "f:1:25: ", "f: takes 2 arguments, but the call has 1; `b` is missing: f(a, b)"},
+      {"fn f(a) { return a } f(x, x)", "x=f32[3]", "f:1:27: ", "f: takes 1 arguments, but the call has 2: f(a)"},
       {"fn f(a) { return a } f(b=x)", "x=f32[3]", "f:1:24: ", "f: there is no parameter `b`: f(a)"},
       {"fn f(a) { return a } f(x, a=x)", "x=f32[3]", "f:1:27: ", "f: `a` is given twice"},
       {"fn f(a: f32[n, 4]) { return a }", "a=f32[2,3]",
@@ -324,14 +324,14 @@ TEST_CASE("formula: every recording error has the expected text", "[formula]") {
       {"l = sum(x); d = grad(l, x)", "x=f32[3]",
        "f:1:25: ", "grad: the second argument must be a list of names: `da, db = grad(loss, [a, b])`"},
       {"l = sum(x); d = grad(l, [])", "x=f32[3]", "f:1:25: ", "grad: the list of names is empty"},
-      {"l = sum(x); d = grad(l)", "x=f32[3]", "f:1:17: ", "grad: 2 arguments are required, but the call has 1"},
+      {"l = sum(x); d = grad(l)", "x=f32[3]", "f:1:17: ", "grad: takes 2 arguments, but the call has 1"},
       {"l = sum(x); d = grad(loss=l, a=[x])", "x=f32[3]", "f:1:22: ", "grad: the arguments must not be named"},
       {"l = sum(x); d = grad(l, [x*2])", "x=f32[3]", "f:1:27: ",
        "grad: cannot differentiate with respect to an unnamed expression; an input or a named value is required. Give this expression a "
        "name"},
       {"l = sum(x); d = grad(x, [x])", "x=f32[3]", "f:1:17: ", "grad: the loss must be a scalar"},
       {"l = sum(x); d = grad(l, [i])", "x=f32[3] i=i64[3]", "f:1:17: ", "integers and bool have no derivative"},
-      {"d = vjp(x, [x])", "x=f32[3]", "f:1:5: ", "vjp: 3 arguments are required, but the call has 2"},
+      {"d = vjp(x, [x])", "x=f32[3]", "f:1:5: ", "vjp: takes 3 arguments, but the call has 2"},
       {"d = vjp(x, [x], y)", "x=f32[3] y=f32[4]", "f:1:5: ", "have different shapes"},
   };
   for (const Row& row : rows) {

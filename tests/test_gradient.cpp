@@ -652,7 +652,7 @@ TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, for
     CHECK(of_input == "check_nan: the result out f32[2] has nan at [1]; the input x0 already contains one, nan at [1]");
     Array y = Array::from({1.0f, -4.0f});
     CHECK(error_of([&] { forward.into(y)(y); }) ==
-          "check_nan: the result out f32[2] has -inf at [1]; which operator made it cannot be said, since the results overwrote the "
+          "check_nan: the result out f32[2] has -inf at [1]; the operator that produced it is unknown, because the results overwrote the "
           "arguments");
     Array at = Array::from({1.0f, 2.0f}), z = Array::from({0.0f, 0.0f});
     auto bound = forward.bind(z, at);

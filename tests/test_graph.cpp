@@ -246,7 +246,7 @@ TEST_CASE("parse: bad text is a ValueError with line and reason", "[print]") {
       {"%0 = input \"x\\", "the quoted name is not closed"},
       {"%0 = input \"x\\xg0\" : f32[2]\nreturn", "two hexadecimal digits"},
       {"%0 = constant : f32[2]\nreturn", "expected a number before `: f32[2]`"},
-      {"%0 = constant abc : f32[2]\nreturn", "`abc` is not a value of f32"},
+      {"%0 = constant abc : f32[2]\nreturn", "`abc` is not a value of type f32"},
       {"%0 = constant 256 : u8[2]\nreturn", "`256` does not fit u8"},
       {"%0 = constant -129 : i8[2]\nreturn", "`-129` does not fit i8"},
       {"%0 = constant 2 : bool[2]\nreturn", "`2` is not a value of type bool"},

@@ -164,7 +164,7 @@ FAILS = [
     ("fn f(a) { return a, a }\np, q, r = f(w)", ["2", "3"]),
     ("p, q = w", ["2"]),
     ("fn f(a) { return a, a }\nf(w) + 1", ["2 results"]),
-    ("fn f(a, p) { return a*p }\nf(w)", ["f: 2 arguments are required, but the call has 1", "`p` is missing"]),
+    ("fn f(a, p) { return a*p }\nf(w)", ["f: takes 2 arguments, but the call has 1", "`p` is missing"]),
     ("fn f(a) { return a }\nf(w, w)", ["f: takes", "got 2"]),
     ("fn f(a) { return a }\nf(q=w)", ["there is no parameter `q`"]),
     ("fn f(x: f32[n, n]) { return x }", ["`x` is declared f32[n, n]", "axis 1 is 3, but `n` is 2"]),

@@ -145,7 +145,7 @@ class Pullback(Case):
         text = self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--why").stdout
         self.assertIn("the backward call", text)
         self.assertIn("It is saved for the backward call: storing and loading it costs less than recomputing it.", text)
-        self.assertIn("remedy: Options::memory_budget", text)
+        self.assertIn("remedy: Set Options::memory_budget", text)
         record = json.loads(self.onepass("dump", "exp(sin(x)*w)", "--shapes", "x=f32[64,256]", "w=f32[256]", "--pullback", "--json").stdout)
         self.assertEqual([o["name"] for o in record["outputs"]], ["out", "saved0", "saved1"])
         self.assertEqual([n["name"] for n in record["backward"]["nodes"] if n["kind"] == "input"], ["dout", "w", "saved0", "out", "saved1"])

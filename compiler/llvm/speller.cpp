@@ -970,6 +970,12 @@ llvm::Value* Speller::load(const Line& l) {
     if (mask) p = b_.CreateSelect(mask, p, zeros_);
     return k_.from_memory(t, b_.CreateAlignedLoad(k_.memory_type(t, 0), p, llvm::Align(1)));
   }
+  if (!varies) {  // one element for all lanes that are inside
+    Value* const inside = splat(both(mask, vector->mask), vector->lanes);
+    Value* const p = b_.CreateSelect(b_.CreateOrReduce(inside), here(Of::Load, l.at), zeros_);
+    Value* const all = b_.CreateVectorSplat(vector->lanes, b_.CreateAlignedLoad(k_.memory_type(t, 0), p, llvm::Align(1)));
+    return k_.from_memory(t, b_.CreateSelect(inside, all, llvm::Constant::getNullValue(all->getType())));
+  }
   const bool is_guarded = mask != nullptr;
   mask = both(mask, vector->mask);
   llvm::Type* type = k_.memory_type(t, vector->lanes);

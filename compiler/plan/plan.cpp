@@ -30,12 +30,12 @@ std::vector<Planned> Planner::run() {
   const std::vector<Loop> flat = flattened();
   if (flat.empty()) return pieces;
   const bool short_rows = ends_in_short_rows(pieces);
-  if (derived_in(pieces) == 0 && !short_rows) return pieces;
+  if (selections_in(pieces) == 0 && !short_rows) return pieces;
   std::vector<Planned> other = in_loops(flat);
   if (short_rows && other.size() == 1 && other[0].nest.short_rows) return other;
   if (short_rows && pieces[0].numbers.extents.back() == all.back().extent)
     if (std::vector<Planned> phased = in_phases(all, pieces[0].nest.body.size()); !phased.empty()) return phased;
-  return derived_in(other) < derived_in(pieces) ? other : pieces;
+  return selections_in(other) < selections_in(pieces) ? other : pieces;
 }
 
 std::vector<Planned> Planner::in_loops(const std::vector<Loop>& loops) {
@@ -158,9 +158,15 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
   return {};
 }
 
-std::size_t Planner::derived_in(const std::vector<Planned>& pieces) {
-  std::size_t n = 0;
-  for (const Planned& p : pieces) n += p.nest.derived.size();
+double Planner::selections_in(const std::vector<Planned>& pieces) {
+  double n = 0;
+  for (const Planned& p : pieces) {
+    double elements = 1;
+    for (const std::int64_t e : p.numbers.extents) elements *= static_cast<double>(e);
+    const auto selects = std::ranges::count_if(
+        p.nest.body, [&](const Statement& s) { return s.kind == Statement::Kind::Guard && (s.loops >> p.nest.vector_loop() & 1); });
+    n += elements * static_cast<double>(p.nest.derived.size() + static_cast<std::size_t>(selects));
+  }
   return n;
 }
 

@@ -116,7 +116,27 @@ std::uint32_t Planner::access_for(NodeId id, std::uint32_t map, bool written, st
   }
   if (const auto position = position_of_.find(map_in(graph_[id].shape, map)); in_order && position != position_of_.end())
     e = expressions_[position->second];
+  recombine(e);
   return access_of(e, kNone, buffer_for(id, written, output));
+}
+
+void Planner::recombine(Expression& e) const {
+  for (std::size_t i = 0; i < e.terms.size(); ++i) {
+    const Term term = e.terms[i];
+    if (term.variable < kFirstDerived) continue;
+    const Quotient& q = quotients_[term.variable - kFirstDerived];
+    if (q.modulo || q.place != ir::kNoNode || term.coefficient % q.by != 0) continue;
+    const auto rest = std::ranges::find_if(e.terms, [&](const Term& t) {
+      if (t.variable < kFirstDerived || t.coefficient != term.coefficient / q.by) return false;
+      const Quotient& r = quotients_[t.variable - kFirstDerived];
+      return r.modulo && r.place == ir::kNoNode && r.expression == q.expression && r.by == q.by;
+    });
+    if (rest == e.terms.end()) continue;
+    const std::uint32_t whole = q.expression, remainder = rest->variable;
+    std::erase_if(e.terms, [&](const Term& t) { return t.variable == term.variable || t.variable == remainder; });
+    add(e, expressions_[whole], term.coefficient / q.by);
+    i = static_cast<std::size_t>(-1);  // that expression may have quotients, too
+  }
 }
 
 std::uint32_t Planner::access_of(const Expression& e, std::uint32_t table, std::uint32_t buffer) {

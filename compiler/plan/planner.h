@@ -143,7 +143,8 @@ class Planner {
   // True if the subdomains compute far more values than the group has. Each value is code.
   bool is_too_much_work();
   std::size_t nodes_in_group() const;
-  static std::size_t derived_in(const std::vector<Planned>& pieces);
+  // Returns how many quotients and predicates of single elements the subdomains evaluate, for all elements together.
+  static double selections_in(const std::vector<Planned>& pieces);
   // True if `pieces` is one elementwise nest with a last loop too short for vectors, within enough iterations of other loops.
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
   // Returns the same elementwise nest with the elements of the last axis interleaved in one iteration of the loop over the other axes.
@@ -253,6 +254,8 @@ class Planner {
   DType memory_type(NodeId id, std::int32_t output) const;
   std::uint32_t buffer_for(NodeId id, bool written, std::int32_t output);
   std::uint32_t access_for(NodeId id, std::uint32_t map, bool written, std::int32_t output);
+  // Replaces by * (x div by) + (x mod by) by x. Views that split an axis and join it again have such addresses.
+  void recombine(Expression& e) const;
   std::uint32_t access_of(const Expression& e, std::uint32_t table, std::uint32_t buffer);
   std::uint64_t loops_of_access(std::uint32_t access) const;
   // Returns the array list of a node, or null. A result that is read as an array list is stored as one array.

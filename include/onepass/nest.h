@@ -244,6 +244,29 @@ template <class T> struct Nest<std::optional<T>> {
     if (in.note() == 0) return std::nullopt;
     return Inner::read(in);
   }
+  // A result is named like the element of a vector of none or one.
+  static void write(ResultWriter& out, const std::optional<T>& value) {
+    if (!value) return;
+    out.enter(0, true);
+    Inner::write(out, *value);
+    out.leave();
+  }
+  static auto result(ResultReader& in) {
+    std::optional<decltype(Inner::result(in))> value;
+    if (in.length() == 0) return value;
+    in.enter(0, true);
+    value = Inner::result(in);
+    in.leave();
+    return value;
+  }
+  template <class Flat, class Y> static void target(Flat& flat, Y& y) {
+    if constexpr (std::is_same_v<std::remove_const_t<Y>, Discard>) discard_leaves<Nest>(flat);
+    else if constexpr (requires { y.has_value(); }) {
+      if (y.has_value()) Inner::target(flat, *y);
+    } else {
+      Inner::target(flat, y);
+    }
+  }
   template <class V, class F> static void visit(V& value, F&& f) {
     if constexpr (requires { value.has_value(); }) {
       if (value.has_value()) Inner::visit(*value, f);
