@@ -144,7 +144,7 @@ class Finder {
     if (step_of(id) > 1) return true;
     const List operands = graph_.operands(id);
     const std::size_t boxes = graph_.attributes(id).size() / (2 * rank);
-    if (boxes < 2 || boxes != operands.size()) return false;
+    if (boxes < 2 || boxes != operands.size() || graph_.elements(id) == graph_.shape(id).back()) return false;
     return std::ranges::all_of(operands, [&](std::int64_t o) { return graph_.shape(static_cast<NodeId>(o)).back() == 1; });
   }
 

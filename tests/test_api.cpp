@@ -967,3 +967,30 @@ TEST_CASE("api: limits are options of formulas and functions") {
     CHECK_THAT(error_of([&] { op::formula("exp(x)*exp(x + 1) + x", few)({x}); }), Contains("formula:1:") && Contains("`max_nodes`"));
   }
 }
+
+namespace {
+template <class T> struct Scaled {
+  T w;
+  std::optional<T> scale;
+};
+}  // namespace
+
+TEST_CASE("api: results may be optional", "[api]") {
+  const Array x = Array::from({1.0f, 2.0f});
+  auto f = op::compile([](Tensor x, op::Static<bool> both) {
+    return std::pair{x + 1, both.value ? std::optional<Tensor>(x * 2) : std::nullopt};
+  });
+  const auto [one, two] = f(x, true);
+  REQUIRE(two.has_value());
+  CHECK(two->at<float>({1}) == 4);
+  CHECK(!f(x, false).second.has_value());
+  Array target = Array::zeros({2}, op::f32), other = Array::zeros({2}, op::f32);
+  std::pair<Array, std::optional<Array>> targets{target, other};
+  f.into(targets)(x, true);
+  CHECK(other.at<float>({1}) == 4);
+  auto scaled = op::compile([](const Scaled<Tensor>& m) { return Scaled<Tensor>{m.w * 2, m.scale}; });
+  const auto without = scaled(Scaled<Array>{x, std::nullopt}), with = scaled(Scaled<Array>{x, x});
+  CHECK(!without.scale.has_value());
+  CHECK(with.w.at<float>({1}) == 4);
+  CHECK(with.scale->at<float>({1}) == 2);
+}

@@ -1053,7 +1053,7 @@ class Diff(CommandCase):
         self.fails("diff", "a", "none", says="none: No such file")
         self.fails("diff", "a", self.folder, says="is a folder")
         self.fails("diff", "a", says="1 files or folders given")
-        self.fails("diff", "a", "a", "a", says="3 programs given")
+        self.fails("diff", "a", "a", "a", says="3 files or folders given")
         self.fails("diff", "bad.json", "bad.json", says="`onepass dump --json`")
         self.dump("good.json", "x*2", *self.SHAPES, "--json")
         self.fails("diff", "good.json", "a", says="Pass two files of the same form")

@@ -520,9 +520,10 @@ TEST_CASE("contract: the diagonal of a product contracts only the diagonal", "[c
 
 TEST_CASE("contract: errors of mismatched operands", "[contract]") {
   const Inputs xy = {{"x", {2, 3}}, {"y", {4, 5}}};
-  CHECK_THAT(error_of("x @ y", xy), Contains("matmul: x f32[2, 3] and y f32[4, 5] do not match: the last dimension of the left is 3, but the "
-                                             "second to last of the right is 4; they must "
-                                             "be equal"));
+  CHECK_THAT(error_of("x @ y", xy),
+             Contains("matmul: x f32[2, 3] and y f32[4, 5] do not match: the last dimension of the left is 3, but the "
+                      "second to last of the right is 4; they must "
+                      "be equal"));
   CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {4}}}), Contains("is 3, but the only one of the right is 4"));
   CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {}}}), Contains("matmul: y f32[] is a scalar. Multiply with *"));
   CHECK_THAT(error_of("2 @ x", {{"x", {2}}}), Contains("matmul: 2 is a scalar"));

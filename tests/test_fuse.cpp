@@ -359,3 +359,18 @@ TEST_CASE("fuse: repeated normalization materializes the normalized values every
       CHECK(divisions <= 4);
     }
 }
+
+TEST_CASE("fuse: values that alternate along the last axis are materialized where each must be selected", "[fuse]") {
+  const std::vector<std::pair<std::string, Shape>> two = {{"a", {40, 50}}, {"b", {40, 50}}};
+  // A reduction reads them. Alone, they are stored next to each other.
+  CHECK(groups("y = reshape(stack([a, b], -1), [40, -1]); out = y / sqrt(mean(y*y, 1, keepdims=true))", two).find("piecewise recompute") !=
+        std::string::npos);
+  CHECK(kernels(optimised("reshape(stack([a, b], -1), [40, -1])*2", two)) == 1);
+  // Nested
+  CHECK(kernels(optimised("y = reshape(stack([a + b, a - b], 2), [40, 100]); out = reshape(stack([y + 1, y - 1], 2), [40, 200])", two)) ==
+        2);
+  // Boxes of different steps; those of one step share a kernel.
+  const std::vector<std::pair<std::string, Shape>> one = {{"x", {1000}}};
+  CHECK(kernels(optimised("put(put(put(x, [4::2], 1), [6::3], 2), [10::5], 3)", one)) == 3);
+  CHECK(kernels(optimised("put(put(x, [4::2], 1), [5::2], 2)", one)) == 1);
+}

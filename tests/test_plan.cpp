@@ -91,3 +91,15 @@ TEST_CASE("plan: boxes with steps need no quotient along the elements", "[plan]"
   CHECK(two[0].nest.derived.empty());
   CHECK(two[0].numbers.extents.back() == 150);
 }
+
+TEST_CASE("plan: flattened values have neither quotients nor predicates of single elements", "[plan]") {
+  const std::vector<Planned> pieces = plans_of(optimised("roll(x, 7) + roll(x, -1)", {{"x", {300, 300}}}));
+  std::int64_t most = 0;
+  for (const Planned& p : pieces) {
+    CHECK(p.nest.derived.empty());
+    if (p.numbers.extents.back() <= most) continue;
+    most = p.numbers.extents.back();
+    CHECK(!p.nest.has(Statement::Kind::Guard));
+  }
+  CHECK(most == 300 * 300 - 8);
+}

@@ -215,6 +215,39 @@ class Arrays(Test):
         with self.assertRaisesRegex(BufferError, "bf16"):
             memoryview(half)
 
+    def test_calls_of_numpys_functions(self):
+        x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+        a, v = op.Array(x), op.Array(x[0])
+        in_onepass = (
+            ("sort", (a, 0), {}), ("argsort", (a,), {}), ("median", (a,), {}), ("quantile", (a, 0.3, 0), {}), ("diff", (a, 2, 0), {}), ("cov", (a,), {}),
+            ("average", (a, 0), {}), ("diag", (v,), {}), ("trace", (a,), {}), ("tril", (a,), {}), ("nanstd", (a,), {"ddof": 1}), ("clip", (a, -0.5, 0.5), {}),
+            ("convolve", (v, v), {}), ("full_like", (a, 3), {}), ("repeat", (a, 2, 1), {}), ("float_power", (op.Array(np.array([2, 4])), -1), {}),
+        )  # fmt: skip
+        in_numpy = (("cumsum", (a,), {}), ("sum", (a,), {"dtype": np.float64}), ("max", (a,), {"initial": 9}), ("where", (a > 0,), {}), ("percentile", (a, 30), {}), ("sort", (a,), {"axis": None}))
+        for calls, kind in ((in_onepass, op.Array), (in_numpy, object)):
+            for name, args, kwargs in calls:
+                with self.subTest(name=name):
+                    got, expected = getattr(np, name)(*args, **kwargs), getattr(np, name)(*(np.asarray(v) if isinstance(v, op.Array) else v for v in args), **kwargs)
+                    self.assertIsInstance(got, kind)
+                    np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-5, atol=1e-6)
+        self.assertIs(np.add(a, a, out=a), a)
+        self.assertEqual(np.zeros(3, a.dtype).dtype, np.float32)
+        with self.assertRaisesRegex(TypeError, "np.percentile: a Tensor has no value"):
+            op.jit(lambda x: np.percentile(x, 3))(x)
+        for scalar in (np.timedelta64(3), np.datetime64("2026-01-01")):
+            with self.assertRaises((op.DTypeError, TypeError)):
+                op.Array(scalar)
+
+    def test_ranges(self):
+        for k in range(1, 40):
+            for step in (0.1, 0.3, 0.9, 1 / 3):
+                self.assertEqual(op.arange(0.0, k * step, step).shape, op.formula(f"arange(0.0, {k * step!r}, {step!r})")().shape)
+                np.testing.assert_array_equal(op.linspace(0.0, k * step, 7, dtype=op.f64), op.formula(f"linspace(0.0, {k * step!r}, 7, dtype=f64)")())
+        np.testing.assert_array_equal(op.arange(np.uint8(3), np.uint8(200), np.uint8(50)), [3, 53, 103, 153])
+        self.assertEqual(op.arange(np.int64(5)).dtype, op.i64)
+        self.assertEqual(op.linspace(0.0, op.Array(np.array(2.0)), 3).dtype, op.f64)
+        np.testing.assert_array_equal(op.linspace(0, 1, 4, endpoint=False), [0, 0.25, 0.5, 0.75])
+
     def test_like_numpys(self):
         a = array((2, 3))
         x = op.Array(a)
@@ -897,6 +930,15 @@ class Sorting(Test):
         ):
             self.assertEqual(np.asarray(got).dtype, np.asarray(expected).dtype)
             np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
+        rows = np.array([True, False, False])
+        three = np.zeros((3, 3))
+        expected = three.copy()
+        expected[rows] = 7
+        np.testing.assert_array_equal(op.Array(three).at[rows].set(7.0), expected)  # a mask of the first axes selects rows
+        np.testing.assert_array_equal(op.jit(lambda x, m: x.at[m].set(7.0))(three, rows), expected)
+        for mask, values, message in ((rows, np.ones((1, 3)), "must be one part of shape"), (three > 0, np.ones(3), "must be one value"), (np.ones(2, bool), 1, "does not fit")):
+            with self.assertRaisesRegex(op.ShapeError, message):
+                op.Array(three).at[mask].set(values)
         self.assertEqual(op.Array(np.arange(3)).at[0].add(2.75).dtype, op.i64)
         for call, message in ((lambda: op.put(x, 0, v, mode="sub"), "put: `mode` must be"), (lambda: op.index_update(x, k, u, 0, mode="mul"), "`mode` must be"), (lambda: op.Array(x).at[0, k].set(1), "must be the only index"), (lambda: op.put(x, 6, 1), "put: 6 is out of range")):
             with self.assertRaisesRegex(op.Error, message):

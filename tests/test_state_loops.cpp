@@ -354,3 +354,8 @@ TEST_CASE("state loops: every mistake throws the expected error", "[loops]") {
       [&](Tensor x, Tensor) { return op::iterate([](Tensor s) { return exp(s) + s; }, x, 60); }, few);
   CHECK_THAT(error_of([&] { op::fold(plus, x, 3); }), Contains("nothing is being recorded"));
 }
+
+TEST_CASE("state loops: a number as the initial state takes the type of the number after a step", "[state_loops]") {
+  const auto value = [](auto&& f) { return op::compile(f)(Array::from({1.0f})).template at<float>({0}); };
+  CHECK(value([](Tensor x) { return op::iterate([](Tensor s) { return s * 1.5; }, Tensor(1), 3) + x; }) == 4.375f);
+}

@@ -108,3 +108,12 @@ TEST_CASE("unroll: a reduction of a small reduction is one kernel without interm
   same_everywhere("x - min(sum(abs(x), -1))", {{"x", random_array({9, 2})}});
   same_everywhere("sum(uniform(7, [50, 4]), -1)*x[0]", {{"x", w}});
 }
+
+TEST_CASE("unroll: reductions of windows, also if the windows are used as a whole", "[unroll]") {
+  const std::string windows = "%1 = window %0 {1, 1, 1} : f32[4, 3, 8]\n%2 = reduce_max %1 {1} : f32[4, 8]\n";
+  const std::string as_a_whole =
+      "%3 = reshape %2 : f32[4, 1, 8]\n%4 = broadcast %3 : f32[4, 3, 8]\n%5 = equal %1, %4 : bool[4, 3, 8]\nreturn out = %5";
+  CHECK(!stays(windows + as_a_whole, "[4, 10]"));
+  same_everywhere("d = grad(sum(sin(max(sliding_window(x, 3, 0), -1))), [x]); d", {{"x", random_array({33, 70})}});
+  same_everywhere("d = grad(sum(sin(max(sliding_window(x, 5, 1), -1))), [x]); d", {{"x", random_array({9, 70})}});
+}

@@ -84,6 +84,8 @@ bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   if (!dtype_of_format(view.format, static_cast<std::size_t>(view.itemsize), dtype))
     throw DTypeError(fmt::format("no dtype corresponds to Python's buffer format '{}'", view.format ? view.format : ""));
   const auto rank = static_cast<std::size_t>(view.ndim);
+  if (rank > 0 && !(view.shape && view.strides))
+    throw DTypeError("the buffer has neither a shape nor strides, as that of a NumPy datetime64; no dtype corresponds to it");
   if (view.ndim > kMaxRank) throw ShapeError(fmt::format("{} axes given; an array has at most {} axes", view.ndim, kMaxRank));
   std::int64_t shape[kMaxRank], strides[kMaxRank];
   for (std::size_t i = 0; i < rank; ++i) {

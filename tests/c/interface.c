@@ -149,7 +149,7 @@ static void options(void) {
   CHECK(onepass_options_set(o, "mode", "reference") == ONEPASS_OK && onepass_options_set(o, "relax", "contract,approximate") == ONEPASS_OK);
   CHECK(onepass_options_set(o, "threads", "1") == ONEPASS_OK && onepass_options_set(o, "check_nan", "true") == ONEPASS_OK);
   FAILS(onepass_options_set(o, "mode", "fast"), ONEPASS_VALUE_ERROR, "not one of adaptive, generic");
-  FAILS(onepass_options_set(o, "threads", "many"), ONEPASS_VALUE_ERROR, "no number");
+  FAILS(onepass_options_set(o, "threads", "many"), ONEPASS_VALUE_ERROR, "not a number");
   FAILS(onepass_options_set(o, "speed", "1"), ONEPASS_NAME_ERROR, "no option `speed`");
   CHECK(onepass_formula_new("log(-x)", o, &f) == ONEPASS_OK);
   CHECK(onepass_array_wrap(data, ONEPASS_F32, 1, length, NULL, 0, NULL, NULL, &in) == ONEPASS_OK);
