@@ -269,8 +269,8 @@ class Fuser {
     for (std::int64_t o : graph_.operands(id)) {
       const auto operand = static_cast<NodeId>(o);
       level_[id] = std::max(level_[id], level_of(operand));
-      if (partition_.group_of[base_of(operand)] == Partition::kNoGroup)
-        inline_cost_[id] = std::max(inline_cost_[id], inline_cost_[operand]);
+      if (const NodeId base = base_of(operand); partition_.group_of[base] == Partition::kNoGroup)
+        inline_cost_[id] = std::max(inline_cost_[id], inline_cost_[base]);
     }
     inline_cost_[id] += cost_of(node.op);
   }

@@ -1190,7 +1190,7 @@ TEST_CASE("loops: a loop over zero products may be skipped if it adds a whole su
   CHECK_THAT(text_of({.packs_columns = true}), !Catch::Contains("unless zero"));
   const Program lowered = loops::lower(planned.nest);
   for (loops::Id i = 0; i < lowered.lines.size(); ++i)
-    if (lowered.lines[i].code == Code::Loop) CHECK_THAT(loops::skip_zeros(lowered, i).why_not(), Catch::Contains("leaves out"));
+    if (lowered.lines[i].code == Code::Loop) CHECK_THAT(loops::skip_zeros(lowered, i).why_not(), Catch::Contains("skips"));
   // Other code in the loop, a sum that started earlier, a part of a sum.
   Program p = loops::contract(planned.nest, {.rows = 4, .width = 16, .packs_rows = true, .packs_columns = true, .vector = 16});
   loops::Id loop = 0;
@@ -1202,4 +1202,7 @@ TEST_CASE("loops: a loop over zero products may be skipped if it adds a whole su
   Program other = p;
   other.lines[loop - 2].zeros = true;
   CHECK(!loops::verify(other).empty());
+  Program no_loop = p;
+  no_loop.lines[loop - 1].zeros = true;  // the start of the sum
+  CHECK_THAT(loops::verify(no_loop), Catch::Contains("is not a loop"));
 }

@@ -175,6 +175,7 @@ class Verifier {
     if (l.peeled && (l.code != Code::Loop || (l.bind != Bind::Vector && l.bind != Bind::Serial) || l.padded))
       return fail("is peeled, but is not a vector or serial loop");
     if (l.reversed && (l.code != Code::Loop || l.bind != Bind::Parallel)) return fail("is reversed, but is not a parallel loop");
+    if (l.zeros && l.code != Code::Loop) return fail("skips zeros, but is not a loop");
     if (l.streamed && l.code != Code::Store) return fail("is a non-temporal store, but stores nothing");
     if (l.guard != kNone && p_.lines[l.guard].code != Code::Guard) return fail("has a predicate that is not a guard");
     switch (l.code) {
@@ -256,18 +257,17 @@ class Verifier {
       const Line& in = p_.lines[i];
       if (in.code == Code::Accumulate && adds == kNone) adds = i;
       else if (in.code == Code::Loop ? in.bind != Bind::Unrolled && in.bind != Bind::Vector : in.code != Code::Recall)
-        return fail("leaves out more than sums of zeros");
+        return fail("skips lines that are not sums of products");
     }
-    if (l.bind != Bind::Serial || l.padded || l.peeled || adds == kNone)
-      return fail("is left out for zeros, and no plain loop over products");
+    if (l.bind != Bind::Serial || l.padded || l.peeled || adds == kNone) return fail("skips zeros, but is not a serial loop over products");
     const Line& sum = p_.lines[adds];
     const auto is_recalled = [&](Id o) { return o != kNone && o > line_ && p_.lines[o].code == Code::Recall; };
     if (sum.at >= p_.accumulators.size() || !is_recalled(sum.a) || !is_recalled(sum.b))
-      return fail("leaves out products of computed values");
+      return fail("skips products of values that are not in a buffer");
     const Accumulator& a = p_.accumulators[sum.at];
     const bool starts = line_ > 0 && p_.lines[line_ - 1].code == Code::Start && p_.lines[line_ - 1].at == sum.at;
     if (!starts || !a.is_product || !is_float(a.dtype) || a.part != Accumulator::Part::Block || a.reduced != std::vector{l.at})
-      fail("leaves out a part of a sum");
+      fail("skips a part of a sum");
   }
 
   // Checks a prefetch: the loop of its digit must be open. Other loops may be closed.

@@ -53,7 +53,8 @@ bool Planner::is_too_much_work() {
   return work_ > kMostWork + kMostTimes * nodes_in_group();
 }
 
-std::size_t Planner::nodes_in_group() const {
+std::size_t Planner::nodes_in_group() {
+  if (nodes_in_group_ > 0) return nodes_in_group_;
   std::vector<bool> seen(graph_.size(), false);
   std::vector<NodeId> open;
   std::size_t n = 0;
@@ -70,7 +71,7 @@ std::size_t Planner::nodes_in_group() const {
     if (in_memory(id)) continue;
     for (const std::int64_t o : partition_.operands(graph_, id, group_)) meet(static_cast<NodeId>(o));
   }
-  return n;
+  return nodes_in_group_ = n;
 }
 
 std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {

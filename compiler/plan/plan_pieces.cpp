@@ -67,7 +67,7 @@ Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint3
 }
 
 // A loop whose iterations compute `by` indices each needs no predicate for the box: each of the indices is inside or outside.
-std::uint32_t Planner::loop_to_interleave(const Expression& e, std::int64_t by) const {
+std::uint32_t Planner::loop_to_interleave(const Expression& e, std::int64_t by) {
   if (by > kMostPhases || flat_ || e.terms.size() != 1 || e.terms[0].variable >= kFirstDerived || std::abs(e.terms[0].coefficient) != 1)
     return kNone;
   const std::uint32_t loop = e.terms[0].variable;

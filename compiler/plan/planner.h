@@ -142,7 +142,8 @@ class Planner {
   std::vector<Planned> in_pieces(const std::vector<Loop>& loops);
   // True if the subdomains compute far more values than the group has. Each value is code.
   bool is_too_much_work();
-  std::size_t nodes_in_group() const;
+  std::size_t nodes_in_group();
+  std::size_t nodes_in_group_ = 0;  // 0: not counted yet
   // Returns how many quotients and predicates of single elements the subdomains evaluate, for all elements together.
   static double selections_in(const std::vector<Planned>& pieces);
   // True if `pieces` is one elementwise nest with a last loop too short for vectors, within enough iterations of other loops.
@@ -199,7 +200,7 @@ class Planner {
   // Returns how the loop indices relate to a box. Sets the map of the box's operand, with its predicate narrowed to the box.
   Lies compose_box(const Box& box, std::uint32_t map, std::uint32_t& operand_map);
   // Returns the last loop if its iterations should compute `by` indices each, for a box of steps of `by` along `e`; else kNone.
-  std::uint32_t loop_to_interleave(const Expression& e, std::int64_t by) const;
+  std::uint32_t loop_to_interleave(const Expression& e, std::int64_t by);
   // Returns the maps of the operands that the loop indices can reach. May request other loops first.
   std::vector<std::uint32_t> pieces_of(NodeId id, std::uint32_t map);
   // Requests loops cut at an edge of these boxes, or an interleaved last loop, if only one loop moves through them.

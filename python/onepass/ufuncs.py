@@ -1,5 +1,5 @@
 """NumPy's functions on onepass arrays: np.sin(a), and a NumPy array plus an Array, use onepass's operators."""
-from . import _core
+from . import _core, names
 
 _RENAMED = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "floor_divide": "floor_div", "negative": "neg",
@@ -22,12 +22,10 @@ def _float_power(x, y):
 
 
 def _operator(name):
-    import onepass
-
     if name == "float_power":
         return _float_power
     name = _RENAMED.get(name, name)
-    return (getattr(_core, name, None) or getattr(onepass, name, None)) if name else None
+    return (getattr(_core, name, None) or getattr(names, name, None)) if name else None
 
 
 def _has_tensor(value):
