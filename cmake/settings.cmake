@@ -18,17 +18,17 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
-# Sanitizer reports need only line tables. With full -g, sanitized code takes a third longer to compile.
-set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
+# Sanitizer reports need only line tables. With -O1 or full -g, sanitized code takes much longer to compile.
+set(CMAKE_CXX_FLAGS_DEBUG "-Og -g1 -D_GLIBCXX_ASSERTIONS")
 
 # The reference interpreter and the kernels have equal bits only if the C++ compiler neither contracts a*b+c nor reorders sums.
 add_compile_options(-ffp-contract=off -ffunction-sections -fdata-sections)
 # -Wno-psabi: vectors passed between functions of one file are not part of an ABI.
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Wno-psabi -fdiagnostics-color=auto)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # False warnings of gcc 12 in std::string and std::vector at -O1 and above.
+  # False warnings of gcc 12 in optimized code of std::string, std::vector and LLVM's headers.
   add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
-                      -Wno-dangling-pointer)
+                      -Wno-dangling-pointer -Wno-mismatched-new-delete)
   add_compile_options(-fno-gnu-unique)  # objcopy cannot make unique symbols local, as the static library requires
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which the same library marks deprecated.

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+
+#include "this_build.h"
 
 namespace onepass::test {
 
@@ -47,11 +50,11 @@ struct FakeCuda {
 /// Loads the fake driver instead of the machine's own, with `devices` devices. The number must be the same in the whole process.
 inline const FakeCuda& fake_cuda(int devices = 2) {
   static const FakeCuda it = [&] {
-    const char* path = ONEPASS_BUILD_DIR "/lib/libfake_cuda.so";
-    setenv("ONEPASS_CUDA_DRIVER", path, 1);
-    setenv("ONEPASS_NVRTC", path, 1);
+    const std::string path = build_folder() + "/lib/libfake_cuda.so";
+    setenv("ONEPASS_CUDA_DRIVER", path.c_str(), 1);
+    setenv("ONEPASS_NVRTC", path.c_str(), 1);
     setenv("FAKE_CUDA_DEVICES", std::to_string(devices).c_str(), 1);
-    return FakeCuda{dlopen(path, RTLD_NOW)};
+    return FakeCuda{dlopen(path.c_str(), RTLD_NOW)};
   }();
   REQUIRE(it.handle);
   return it;

@@ -4,19 +4,16 @@
 
 #include <cstdlib>
 
+#include "this_build.h"
+
 namespace onepass::test {
 
 inline bool is_full_run() {
   const char* const full = std::getenv("ONEPASS_TEST_FULL");
   return full && *full && *full != '0';
 }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsSanitized = true;
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
 
-inline int times(int quick, int full) { return is_full_run() ? full : kIsSanitized ? (quick + 3) / 4 : quick; }
+inline int times(int quick, int full) { return is_full_run() ? full : has_sanitizer() ? (quick + 3) / 4 : quick; }
 inline int rounds(int quick, int full) {
   const char* const given = std::getenv("ONEPASS_TEST_ROUNDS");
   return given ? std::atoi(given) : times(quick, full);

@@ -111,7 +111,7 @@ TEST_CASE("no part of a long call takes long, and splitting it changes no bit") 
          {std::pair{Mode::reference, 1}, {Mode::unfused, 1}, {Mode::specialized, 1}, {Mode::adaptive, 1}, {Mode::adaptive, 2}}) {
       const bool is_slow =
           std::string_view(text).find("sin") != std::string_view::npos || std::string_view(text).find("exp") != std::string_view::npos;
-      if (mode == Mode::reference ? is_slow || onepass::test::kIsSanitized : !onepass::test::has_codegen()) continue;
+      if (mode == Mode::reference ? is_slow || onepass::test::has_sanitizer() : !onepass::test::has_codegen()) continue;
       CAPTURE(name_of(mode), threads);
       const std::vector<char> plain = bytes_of(op::formula(text, with(mode, threads))({x}).operator Array());
       if (expected.empty()) expected = plain;

@@ -57,7 +57,7 @@ TEST_CASE("a warm call on a device enters, launches and leaves, and allocates no
   const auto affine = compile([](Tensor x, Tensor w, Tensor b) { return x * w + b; }, settled());
   const auto check = [](const Did& did) {
     CHECK(did.driver_calls == kEnterLaunchLeave);
-    if (!kIsSanitized) CHECK(did.allocations == 0);
+    if (!has_sanitizer()) CHECK(did.allocations == 0);
   };
   check(warm([&] { affine.into(y)(x, w, x); }));
   check(warm([&] { affine.into(y)(x, w, 1.5); }));  // a number
@@ -90,7 +90,7 @@ TEST_CASE("a fresh result on a device uses pool memory", "[cuda]") {
   const auto f = compile([](Tensor x) { return x * 2.0; }, settled());
   const Did did = warm([&] { f(x); });
   CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the memory's turn launches nothing
-  if (!kIsSanitized) CHECK(did.allocations <= 4);        // the array and the list of results
+  if (!has_sanitizer()) CHECK(did.allocations <= 4);     // the array and the list of results
 }
 
 TEST_CASE("a call on another device has another plan, and its record has the reason", "[cuda]") {

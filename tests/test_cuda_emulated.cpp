@@ -43,7 +43,7 @@ class Suite {
   }
   void check() {
     // Compiling all of this text with NVRTC takes minutes, so only full runs do it. test_cuda_nvrtc always compiles a selection.
-    if (is_full_run() && !kIsSanitized && nvrtc()) compile_for_all(emulation_.text());
+    if (is_full_run() && !has_sanitizer() && nvrtc()) compile_for_all(emulation_.text());
     emulation_.compile();
     unsigned seed = 1;
     for (const Case& c : cases_) {

@@ -130,7 +130,7 @@ TEST_CASE("using devices: any failed driver call is a one-line error, and nothin
   REQUIRE(in_use == 0);
   int failures = 0;
   for (const bool for_good : {false, true})
-    for (std::int64_t n = 0;; n += kIsSanitized ? 7 : 1) {
+    for (std::int64_t n = 0;; n += has_sanitizer() ? 7 : 1) {
       REQUIRE(n < 2000);
       INFO("call " << n << (for_good ? " and all after it" : ""));
       fake_cuda().fail(n, n % 2 ? kOutOfMemory : kLost, for_good);
@@ -150,7 +150,7 @@ TEST_CASE("using devices: any failed driver call is a one-line error, and nothin
       if (!reached) break;
       CHECK(uses.same(uses.results(gpu, stream)));  // the state is restored for the next round
     }
-  CHECK(failures > (kIsSanitized ? 20 : 150));
+  CHECK(failures > (has_sanitizer() ? 20 : 150));
   CHECK(uses.same(uses.results(gpu, stream)));
   fake_cuda().function<int(void*)>("cuStreamDestroy_v2")(stream);
   trim_memory(gpu), trim_memory(other);

@@ -27,17 +27,14 @@
 #include "ir/reference.h"
 #include "ir/verify.h"
 #include "onepass/onepass.h"
+#include "this_build.h"
 
 using namespace onepass;
 using namespace onepass::compiler;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kStack = 2048 << 10;  // sanitized frames are several times as large
-#else
-constexpr std::size_t kStack = 256 << 10;
-#endif
+const std::size_t kStack = (test::has_address_sanitizer() ? 2048 : 256) << 10;  // sanitized frames are several times as large
 constexpr int kLong = 200'000;
 
 // Runs f in a thread with a small stack and rethrows its exception.

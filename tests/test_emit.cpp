@@ -42,7 +42,7 @@ std::string difference(const ir::Graph& graph, const Arguments& arguments) {
     int vector_bytes;
     bool converts_f16;
   };
-  if (!kIsSanitized) {  // the same nests as loops (compiler/loops), interpreted; sanitized runs leave these to test_loops
+  if (!has_sanitizer()) {  // the same nests as loops (compiler/loops), interpreted; sanitized runs leave these to test_loops
     std::int64_t count = 0;
     std::string log, what;
     const std::vector<ir::Buffer> got = run(graph, arguments.views, {.log = &log, .interpreted = &count});
@@ -51,7 +51,7 @@ std::string difference(const ir::Graph& graph, const Arguments& arguments) {
   for (const bool unfused : {false, true}) {
     for (const auto [vector_bytes, converts_f16] : {Form{64, true}, Form{32, true}, Form{16, true}, Form{32, false}}) {
       if (vector_bytes > compiler::Target::host().vector_bytes || (!converts_f16 && !has_f16)) continue;
-      if (vector_bytes == 16 && kIsSanitized && !is_full_run()) continue;
+      if (vector_bytes == 16 && has_sanitizer() && !is_full_run()) continue;
       RunOptions options;
       options.unfused = unfused;
       options.target = compiler::Target::host().with_vector_bytes(vector_bytes);

@@ -36,13 +36,10 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kPi = 3.14159265358979323846, kSqrt2 = 1.41421356237309504880;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint32_t kStride = 32749;  // sanitizers test for other faults than wrong coefficients
-constexpr int kBlocks = 4;
-#else
-constexpr std::uint32_t kStride = 1021;  // prime: 4.2 million f32 patterns, with every low bit in every exponent
-constexpr int kBlocks = 60;              // blocks of kBlock f64 points
-#endif
+// Sanitizers test for other faults than wrong coefficients. The strides are primes; 1021 gives 4.2 million f32 patterns, with every low bit
+// in every exponent.
+const std::uint32_t kStride = test::has_sanitizer() ? 32749 : 1021;
+const int kBlocks = test::has_sanitizer() ? 4 : 60;  // blocks of kBlock f64 points
 constexpr std::int64_t kBlock = 4096;
 
 // docs/accuracy.md lists the largest error of all points. An ordinary run checks a quarter of them and must find no larger one.
@@ -229,7 +226,7 @@ Worst sweep_f32(const Row& row, bool ordinary = false) {
 
 // True in full runs (ONEPASS_TEST_FULL=1) for unary functions. They sweep all 2^32 patterns with compiled kernels, whose bits equal the
 // interpreter's.
-bool sweeps_all_f32(const Row& row) { return test::is_full_run() && !test::kIsSanitized && !row.two; }
+bool sweeps_all_f32(const Row& row) { return test::is_full_run() && !test::has_sanitizer() && !row.two; }
 Worst sweep_all_f32(const Row& row, bool ordinary) {
   constexpr std::uint64_t n = 1 << 16, all = std::uint64_t{1} << 32;
   Options options;

@@ -81,10 +81,10 @@ bool succeeded(pid_t child) {
 // This test must be the first, so that its child is the first process to open the kernel cache folder.
 TEST_CASE("fork: pending background jobs are not done twice under the child's calls", "[fork]") {
   if (!test::has_codegen()) return;
-#if defined(__SANITIZE_ADDRESS__)
-  WARN("skipped: a fork may leave locks of the sanitizer's allocator held in the child");
-  return;
-#endif
+  if (test::has_address_sanitizer()) {
+    WARN("skipped: a fork may leave locks of the sanitizer's allocator held in the child");
+    return;
+  }
   const std::string folder = fmt::format("{}/onepass-fork-{}", std::filesystem::temp_directory_path().string(), getpid());
   const pid_t parent = in_child([&] {
     setenv("ONEPASS_CACHE_DIR", folder.c_str(), 1);  // storing the kernel keeps the background thread in its job
@@ -135,10 +135,10 @@ TEST_CASE("fork: late jobs that have not started are done at exit", "[fork]") {
 
 TEST_CASE("fork: a child calls compiled functions and compiles more, whatever other threads do", "[fork]") {
   if (!test::has_codegen()) return;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  WARN("skipped: a fork may leave locks of the sanitizer's allocator held in the child");
-  return;
-#endif
+  if (test::has_sanitizer()) {
+    WARN("skipped: a fork may leave locks of the sanitizer's allocator held in the child");
+    return;
+  }
   const Array x = Array::full({64}, 0.25, f32);
   Program known(chain(0), {}, generic());
   const float expected = run(known, x);

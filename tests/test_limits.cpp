@@ -16,6 +16,7 @@
 #include "run_partition.h"
 #include "runtime/formula_program.h"
 #include "runtime/program.h"
+#include "this_build.h"
 
 using namespace onepass;
 using namespace onepass::compiler;
@@ -25,11 +26,7 @@ using ir::NodeId;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kLarge = 1500;
-#else
-constexpr int kLarge = 10'000;
-#endif
+const int kLarge = has_sanitizer() ? 1500 : 10'000;
 
 int rounds(int usual) {
   if (const char* given = std::getenv("ONEPASS_TEST_ROUNDS")) return std::atoi(given);

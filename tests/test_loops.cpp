@@ -46,7 +46,7 @@ std::string difference(const ir::Graph& graph, std::span<const ir::ArrayView> vi
 
 std::vector<test::Extents> shapes_of(const Golden& golden) {
   std::vector<test::Extents> out;
-  for (const std::int64_t n : {3, 70, kIsSanitized ? 100 : 300}) {
+  for (const std::int64_t n : {3, 70, has_sanitizer() ? 100 : 300}) {
     test::Extents e;
     std::int64_t next = n;
     for (const char letter : letters_of(golden))
@@ -289,8 +289,8 @@ TEST_CASE("loops: a changed program is rejected or equivalent", "[loops]") {
     }
   }
   CAPTURE(refused, same);
-  CHECK(refused > (kIsSanitized ? 100 : 500));
-  CHECK(same > (kIsSanitized ? 4 : 20));  // swaps of independent neighbors and similar changes
+  CHECK(refused > (has_sanitizer() ? 100 : 500));
+  CHECK(same > (has_sanitizer() ? 4 : 20));  // swaps of independent neighbors and similar changes
 }
 
 // The same for sums split into chunks, for phases, and for sums with explicit order.
@@ -378,8 +378,8 @@ TEST_CASE("loops: a changed program of chunked rows is rejected or equivalent", 
       }
   }
   CAPTURE(refused, same);
-  CHECK(refused > (kIsSanitized ? 100 : 500));
-  CHECK(same > (kIsSanitized ? 4 : 20));
+  CHECK(refused > (has_sanitizer() ? 100 : 500));
+  CHECK(same > (has_sanitizer() ? 4 : 20));
 }
 
 namespace {
@@ -738,7 +738,7 @@ TEST_CASE("loops: random transformations give the reference's bits", "[loops]") 
     REQUIRE(check(random_graph(seed, {.max_elements = 512}), seed));
   }
   CAPTURE(refused);
-  for (const std::int64_t n : counts) CHECK(n > (kIsSanitized ? 2 : 20));
+  for (const std::int64_t n : counts) CHECK(n > (has_sanitizer() ? 2 : 20));
 }
 
 TEST_CASE("loops: explicit order of a sum: accumulators are halved, blocks make a pairwise tree", "[loops]") {
@@ -836,7 +836,7 @@ for i0 parallel
        {"sum(x, axis=1)", "softmax(x)", "max(x, axis=1) - sum(x*x, axis=1)", "x*sum(exp(sin(x))*tanh(x), axis=1, keepdims=true)",
         "sum(cast(x, f64), axis=1) + cast(prod(x, axis=1), f64)", "sum(x*x, axis=1) + cast(argmin(x, axis=1), f32)"})
     for (const std::int64_t n : {1, 64, 333, 4097, 9000}) {
-      if (n > 5000 && kIsSanitized) continue;
+      if (n > 5000 && has_sanitizer()) continue;
       INFO(text << ", " << n);
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n)) == "");
     }
@@ -870,7 +870,7 @@ for i0/4 parallel
   for (const char* text : {"sum(x*w, axis=1)", "x @ w", "sum(cast(x, f64)*cast(w, f64), axis=1)", "exp(sum((x - w)**2, axis=1))",
                            "y = x*w; s = sum(y, axis=1)"})
     for (const std::int64_t n : {1, 64, 333, 4097}) {
-      if (n > 4000 && kIsSanitized) continue;
+      if (n > 4000 && has_sanitizer()) continue;
       INFO(text << ", " << n);
       CHECK(difference_as_run(optimised(text, {{"x", {39, n}}, {"w", {n}}}), static_cast<std::uint64_t>(n)) == "");
     }
@@ -948,7 +948,7 @@ for i0 parallel
         "(x - mean(x, axis=1, keepdims=true))/(std(x, axis=1, keepdims=true) + 1)", "sum(x)", "m = max(x); s = x - m; t = sum(exp(x - m))",
         "y = 2*x; s = sum(y, axis=1, keepdims=true); z = x*s", "sum(cast(x, f64), axis=1) + cast(prod(x, axis=1), f64)"})
     for (const std::int64_t n : {4097, 9000, 33000}) {
-      if (n > 5000 && kIsSanitized) continue;
+      if (n > 5000 && has_sanitizer()) continue;
       INFO(text << ", " << n);
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n), 3) == "");
     }

@@ -26,10 +26,6 @@
 #include <utility>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/lsan_interface.h>
-#endif
-
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -40,6 +36,9 @@
 #include "runtime/kernel_cache.h"
 #include "runtime/os.h"
 #include "runtime/tiers.h"
+#include "this_build.h"
+
+extern "C" [[gnu::weak]] int __lsan_do_recoverable_leak_check();  // of the address sanitizer
 
 namespace fs = std::filesystem;
 namespace op = onepass;
@@ -512,9 +511,7 @@ void settle() { op::runtime::wait_for_optimised(20'000'000'000); }
     if (const std::string name = entry.path().filename().string(); name.find(".tmp") != std::string::npos)
       say("a fault leaves the file {}", name);
   if (open_descriptors() > report->descriptors) say("a fault leaves a file open");
-#if defined(__SANITIZE_ADDRESS__)
-  if (__lsan_do_recoverable_leak_check() != 0) say("a fault leaves memory");
-#endif
+  if (__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() != 0) say("a fault leaves memory");
   _exit(0);
 }
 
@@ -573,14 +570,10 @@ TEST_CASE("out of memory: a failed allocation is an error, or the result is righ
   const Folder own;
   folder() = own.path;
   // The module is already in memory, and each child opens it anew.
-  op::os::open_library(ONEPASS_BUILD_DIR "/lib/libonepass_llvm.so", nullptr);
+  op::os::open_library((op::test::build_folder() + "/lib/libonepass_llvm.so").c_str(), nullptr);
   setenv("ONEPASS_NVRTC", "none", 1);  // its allocations are not onepass's
   const char* const wanted = std::getenv("ONEPASS_FAULT");
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  int most = 1;
-#else
-  int most = 2;
-#endif
+  int most = op::test::has_sanitizer() ? 1 : 2;
   if (std::getenv("ONEPASS_TEST_FULL")) most = 0;
   for (const Scenario& scenario : kScenarios) {
     std::string_view rest = wanted ? wanted : scenario.name;

@@ -27,7 +27,7 @@ namespace {
 // True for the machine's widest vectors and, except in short sanitized runs, for narrower ones.
 bool runs_with(int vector_bytes) {
   const int widest = compiler::Target::host().vector_bytes;
-  return vector_bytes == widest || (vector_bytes < widest && (vector_bytes != 32 || !kIsSanitized || is_full_run()));
+  return vector_bytes == widest || (vector_bytes < widest && (vector_bytes != 32 || !has_sanitizer() || is_full_run()));
 }
 
 // Returns the first difference of any form from the reference. Adds the nests that ran tiled to `tiled`. With several threads, rows above
@@ -381,7 +381,7 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
     for (const char* op : {"contract_rows", "contract_lanes"})
       for (const auto& [m, n, k] :
            {std::array{1, 1, 1}, {1, 40, 300}, {3, 5, 7}, {8, 32, 16}, {17, 33, 65}, {20, 600, 30}, {9, 100, 600}}) {
-        if (kIsSanitized && m * n * k > 100'000) continue;
+        if (has_sanitizer() && m * n * k > 100'000) continue;
         INFO(type << " " << op << " " << m << " " << n << " " << k);
         tiled += check(product(type, m, n, k, "neg", "neg", op));
         if (type[0] != 'f' && !is_full_run()) continue;  // reads do not depend on the type
@@ -389,9 +389,9 @@ TEST_CASE("tiles: contractions have the reference's bits", "[tiles]") {
         tiled += check(product(type, m, n, k, "reshape", "neg", op));
         tiled += check(product(type, m, n, k, "neg", "reshape", op), true);
       }
-  CHECK(tiled > (kIsSanitized ? 70 : 200));
+  CHECK(tiled > (has_sanitizer() ? 70 : 200));
   for (const char* type : {"f32", "f64"})  // a tree with so many levels that tiles are shorter
-    if (type[1] == '3' || !kIsSanitized) CHECK(check(product(type, 2, 450, 5000, "reshape", "reshape", "contract_rows")) > 0);
+    if (type[1] == '3' || !has_sanitizer()) CHECK(check(product(type, 2, 450, 5000, "reshape", "reshape", "contract_rows")) > 0);
   // a row-invariant value, combined with an operand that is computed row by row
   using Inputs = std::vector<std::pair<std::string, compiler::Shape>>;
   for (const bool given : {false, true})

@@ -99,11 +99,7 @@ constexpr std::string_view kWords[] = {"x",
                                        "a, b = ",
                                        "axis="};
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr double kSeconds = 20;
-#else
-constexpr double kSeconds = 5;
-#endif
+const double kSeconds = onepass::test::has_address_sanitizer() ? 20 : 5;
 
 using Random = std::mt19937_64;
 std::size_t below(Random& random, std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); }

@@ -56,7 +56,7 @@ using test::RandomProgram;
 
 namespace {
 
-constexpr double kHangSeconds = test::kIsSanitized ? 400 : 60;  // without an answer for this long, the program hangs
+const double kHangSeconds = test::has_sanitizer() ? 400 : 60;  // without an answer for this long, the program hangs
 
 // ------------------------------------------------------------------------------------------------ one program
 
@@ -524,7 +524,7 @@ int main(int argc, char** argv) {
   const char* const seed_text = std::getenv("ONEPASS_TEST_SEED");
   s.seed = seed_text ? std::strtoull(seed_text, nullptr, 10) : full ? std::random_device()() : 1;
   const char* const rounds = std::getenv("ONEPASS_TEST_ROUNDS");
-  s.count = rounds ? std::strtoull(rounds, nullptr, 10) : full ? ~std::uint64_t{0} >> 1 : test::kIsSanitized ? 100 : 800;
+  s.count = rounds ? std::strtoull(rounds, nullptr, 10) : full ? ~std::uint64_t{0} >> 1 : test::has_sanitizer() ? 100 : 800;
   if (full && !rounds) s.seconds = 1800;
   std::string formula;
   std::vector<std::string> names;
