@@ -24,6 +24,7 @@ struct Access {
   llvm::Type* type;
   Value* mask = nullptr;  // null: all lanes
   bool store = false;
+  Value* there = nullptr;  // condition for all lanes; null: always
 };
 
 // True if the address was read from a pointer table.
@@ -48,7 +49,8 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
     if (array != of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer to an array or to scratch");
     return array;
   }
-  if (llvm::isa<llvm::AllocaInst>(base) || base == kernel.getArg(0) || base == kernel.getArg(3)) return false;
+  if (llvm::isa<llvm::AllocaInst>(base) || llvm::isa<llvm::Constant>(base) || base == kernel.getArg(0) || base == kernel.getArg(3))
+    return false;
   const auto* word = llvm::dyn_cast<llvm::LoadInst>(base);
   if (word && word->hasMetadata(kNoArray)) return false;
   if (word && llvm::getUnderlyingObject(word->getPointerOperand(), 0) == kernel.getArg(0)) return true;
@@ -59,11 +61,9 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
 std::vector<Access> accesses_of(llvm::Function& kernel) {
   std::vector<Access> out;
   const auto add = [&](Access a) {
-    if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // predicated scalar: the element, or zeros on the stack
-      const auto* const mask = llvm::dyn_cast_or_null<llvm::Constant>(a.mask);
-      if ((a.mask && !(mask && mask->isAllOnesValue())) || of_array(kernel, either->getFalseValue()))
-        throw InternalError("count: a pointer that is selected in an unknown way");
-      a.mask = either->getCondition();
+    if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // the element or elements, or zeros
+      if (of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer that is selected in an unknown way");
+      a.there = either->getCondition();
       a.pointer = either->getTrueValue();
     }
     if (of_array(kernel, a.pointer)) out.push_back(a);
@@ -115,10 +115,11 @@ void count_accesses(llvm::Module& module, std::uint32_t total) {
                                                           : b.CreateConstGEP1_64(b.getInt8Ty(), a.pointer, std::uint64_t{lane} * size);
       Value* counter = b.CreateGEP(b.getInt8Ty(), element, deltas[a.store]);
       Value* one = b.getInt8(1);
-      if (a.mask) {
-        Value* active = a.mask->getType()->isVectorTy() ? b.CreateExtractElement(a.mask, lane) : a.mask;
+      for (Value* condition : {a.mask, a.there}) {
+        if (!condition) continue;
+        Value* active = condition->getType()->isVectorTy() ? b.CreateExtractElement(condition, lane) : condition;
         counter = b.CreateSelect(active, counter, nothing);
-        one = b.CreateZExt(active, b.getInt8Ty());
+        one = b.CreateSelect(active, one, b.getInt8(0));
       }
       Value* old = b.CreateAlignedLoad(b.getInt8Ty(), counter, llvm::Align(1));
       b.CreateAlignedStore(b.CreateBinaryIntrinsic(llvm::Intrinsic::uadd_sat, old, one), counter, llvm::Align(1));

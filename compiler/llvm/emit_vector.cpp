@@ -212,17 +212,16 @@ Value* Emitter::load(Body& body, const Statement& s) {
   const std::uint32_t access = s.at;
   const DType t = type_of_access(access);
   llvm::Type* type = memory_type(t, width_);
+  if (contiguous(access) && s.guard != kNone && !is_vector(s.guard)) {
+    Value* const there = scalar(s.guard);
+    return from_memory(t, guarded(type, vector_pointer(body, access), there, body.mask));
+  }
   Value* mask = body.mask;
   if (s.guard != kNone) {
     Value* guard = vector(body, s.guard);
     mask = mask ? b_.CreateAnd(mask, guard) : guard;
   }
-  Value* zero = llvm::Constant::getNullValue(type);
-  if (contiguous(access)) {
-    Value* p = vector_pointer(body, access);
-    return from_memory(t, mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
-                               : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
-  }
+  if (contiguous(access)) return from_memory(t, guarded(type, vector_pointer(body, access), nullptr, mask));
   if (nest_.short_rows && s.guard == kNone)
     if (Value* v = one_of_each_row(access)) return from_memory(t, v);
   const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];

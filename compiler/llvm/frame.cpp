@@ -35,8 +35,8 @@ void Frame::begin() {
   function_->addFnAttr("no-builtins");
   entry_block_ = block();
   b_.SetInsertPoint(entry_block_);
-  zeros_ = b_.CreateAlloca(b_.getInt64Ty(), i64(8));
-  b_.CreateStore(i64(0), zeros_);
+  auto* const nothing = llvm::ConstantAggregateZero::get(llvm::ArrayType::get(b_.getInt8Ty(), kZeros));
+  zeros_ = new llvm::GlobalVariable(module_, nothing->getType(), true, llvm::GlobalValue::PrivateLinkage, nothing, "zeros");
   if (nest_.has(Statement::Kind::Place)) {  // before any checked index in the entry
     flag_ = b_.CreateAlloca(b_.getInt64Ty());
     b_.CreateStore(i64(0), flag_);
@@ -146,6 +146,18 @@ Value* Frame::lanes_of_gather(llvm::Type* type) {
   std::vector<int> from;
   for (unsigned i = 0; i < count; ++i) from.push_back(static_cast<int>(i % kLanes));
   return b_.CreateShuffleVector(items_, from);
+}
+
+llvm::Value* Frame::guarded(llvm::Type* type, Value* p, Value* there, Value* mask) {
+  Value* const zero = llvm::Constant::getNullValue(type);
+  if (there && module_.getDataLayout().getTypeAllocSize(type) <= kZeros) {
+    p = b_.CreateSelect(there, p, zeros_);
+  } else if (there) {
+    there = b_.CreateVectorSplat(width_of(zero), there);
+    mask = mask ? b_.CreateAnd(mask, there) : there;
+  }
+  return mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
+              : b_.CreateAlignedLoad(type, p, llvm::Align(1));
 }
 
 llvm::Value* Frame::gathered(llvm::Type* type, Value* at, Value* mask) {

@@ -34,9 +34,10 @@ class Frame {
   llvm::IRBuilder<> b_;
   KernelBuilder k_;
   llvm::Function* function_ = nullptr;
-  BasicBlock* entry_block_ = nullptr;  // code goes before its terminator
-  Value* zeros_ = nullptr;             // address for scalar loads that must not read
-  llvm::AllocaInst* flag_ = nullptr;   // above 0 after a bad index; null: the nest has no checked indices
+  BasicBlock* entry_block_ = nullptr;           // code goes before its terminator
+  static constexpr std::uint64_t kZeros = 512;  // bytes
+  llvm::GlobalVariable* zeros_ = nullptr;       // address for loads that must not read
+  llvm::AllocaInst* flag_ = nullptr;            // above 0 after a bad index; null: the nest has no checked indices
 
   /// begin() creates the function and its entry, and sets the insertion point after the entry. finish() stores the flag and adds a fence
   /// after non-temporal stores.
@@ -109,6 +110,9 @@ class Frame {
   Value* every(const std::vector<Value*>& vectors, unsigned place);
   /// Returns the mask of a gather of all lanes.
   Value* lanes_of_gather(llvm::Type* type);
+  /// Loads adjacent lanes, zero where `mask` is false, all zero if `there` is false; either may be null. `there` selects the address: a load
+  /// under a mask that is false everywhere takes hundreds of cycles if its page does not exist.
+  Value* guarded(llvm::Type* type, Value* p, Value* there, Value* mask);
   /// Loads from one address per lane. Lanes whose `mask` is false are not read and give zero; `mask` may be null.
   Value* gathered(llvm::Type* type, Value* at, Value* mask);
   /// Stores each register of a vector of halves right after its conversion, without joining two registers.

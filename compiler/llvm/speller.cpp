@@ -977,15 +977,13 @@ llvm::Value* Speller::load(const Line& l) {
     return k_.from_memory(t, b_.CreateSelect(inside, all, llvm::Constant::getNullValue(all->getType())));
   }
   const bool is_guarded = mask != nullptr;
-  mask = both(mask, vector->mask);
   llvm::Type* type = k_.memory_type(t, vector->lanes);
-  Value* zero = llvm::Constant::getNullValue(type);
-  if (mask) mask = splat(mask, vector->lanes);
-  const auto loaded = [&](Value* p, Value* where) {
-    return where ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), where, zero))
-                 : b_.CreateAlignedLoad(type, p, llvm::Align(1));
-  };
   Value* step = f.stride[vector->digit];
+  if (step && number(step) == f.size && !varies_by_derived(f) && mask && !width_of(mask))
+    return k_.from_memory(t, guarded(type, here(Of::Load, l.at), mask, vector->mask));
+  mask = both(mask, vector->mask);
+  if (mask) mask = splat(mask, vector->lanes);
+  const auto loaded = [&](Value* p, Value* where) { return guarded(type, p, nullptr, where); };
   if (step && !varies_by_derived(f)) {
     if (number(step) == f.size) return k_.from_memory(t, loaded(here(Of::Load, l.at), mask));
     if (const Scope* along = l.guard == kNone ? turning_scope(f) : nullptr)
