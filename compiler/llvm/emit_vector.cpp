@@ -212,11 +212,11 @@ Value* Emitter::load(Body& body, const Statement& s) {
   const std::uint32_t access = s.at;
   const DType t = type_of_access(access);
   llvm::Type* type = memory_type(t, width_);
-  if (contiguous(access) && s.guard != kNone && !is_vector(s.guard)) {
-    Value* const there = scalar(s.guard);
-    return from_memory(t, guarded(type, vector_pointer(body, access), there, body.mask));
-  }
   Value* mask = body.mask;
+  if (contiguous(access) && s.guard != kNone) {
+    Value* const guard = is_vector(s.guard) ? vector(body, s.guard) : scalar(s.guard);
+    return from_memory(t, guarded(type, vector_pointer(body, access), guard, mask));
+  }
   if (s.guard != kNone) {
     Value* guard = vector(body, s.guard);
     mask = mask ? b_.CreateAnd(mask, guard) : guard;

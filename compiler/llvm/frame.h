@@ -110,8 +110,8 @@ class Frame {
   Value* every(const std::vector<Value*>& vectors, unsigned place);
   /// Returns the mask of a gather of all lanes.
   Value* lanes_of_gather(llvm::Type* type);
-  /// Loads adjacent lanes, zero where `mask` is false, all zero if `there` is false; either may be null. `there` selects the address: a load
-  /// under a mask that is false everywhere takes hundreds of cycles if its page does not exist.
+  /// Loads adjacent lanes, zero where `mask` or `there` is false; `there` may be a scalar, and either may be null. If `there` is false for all
+  /// lanes, it selects another address: a load under a mask that is false everywhere takes hundreds of cycles if its page does not exist.
   Value* guarded(llvm::Type* type, Value* p, Value* there, Value* mask);
   /// Loads from one address per lane. Lanes whose `mask` is false are not read and give zero; `mask` may be null.
   Value* gathered(llvm::Type* type, Value* at, Value* mask);

@@ -979,7 +979,7 @@ llvm::Value* Speller::load(const Line& l) {
   const bool is_guarded = mask != nullptr;
   llvm::Type* type = k_.memory_type(t, vector->lanes);
   Value* step = f.stride[vector->digit];
-  if (step && number(step) == f.size && !varies_by_derived(f) && mask && !width_of(mask))
+  if (step && number(step) == f.size && !varies_by_derived(f) && mask)
     return k_.from_memory(t, guarded(type, here(Of::Load, l.at), mask, vector->mask));
   mask = both(mask, vector->mask);
   if (mask) mask = splat(mask, vector->lanes);
