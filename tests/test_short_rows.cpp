@@ -28,8 +28,8 @@ using namespace onepass::test;
 
 namespace {
 
-void check(const ir::Graph& graph, const RunOptions& options) {
-  const Arguments arguments = random_arguments(graph, 7);
+void check(const ir::Graph& graph, const RunOptions& options, bool strided = false, std::uint64_t seed = 7) {
+  const Arguments arguments = random_arguments(graph, seed, strided);
   const std::vector<ir::ArrayView>& views = arguments.views;
   std::string what;
   CHECK(equals_bitwise(run(graph, views, options), ir::evaluate(graph, views), &what));
@@ -70,6 +70,25 @@ TEST_CASE("short rows: indices, predicates and functions of repeated operands", 
       options.masked = masked;
       check(graph, options);
     }
+  }
+}
+
+TEST_CASE("short rows: strided and reversed operands are not mistaken for one element per row", "[short_rows]") {
+  for (const char* const formula :
+       {"x[:, :, 1] + w", "x[:, :, 0]*w + x[:, :, 2]", "flip(x[:, :, 0], [0, 1]) + w", "reshape(reshape(x, [-1])[::3], [1000, 8]) > w"}) {
+    INFO(formula);
+    const ir::Graph graph = optimised(formula, {{"x", {1000, 8, 3}}, {"w", {8}}});
+    for (const int bytes : {64, 32, 16}) {
+      if (bytes > Target::host().vector_bytes) continue;
+      RunOptions options;
+      options.target = Target::host().with_vector_bytes(bytes);
+      check(graph, options);
+    }
+  }
+  const ir::Graph graph = optimised("x*w + c", {{"x", {1000, 8}}, {"w", {8}}, {"c", {1000, 1}}});
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    INFO("seed " << seed);
+    check(graph, {}, true, seed);
   }
 }
 

@@ -63,8 +63,13 @@ std::function<void(Body&)> Emitter::in_short_rows(const std::function<void(Body&
 // Returns null if the target has no permutation instruction.
 Value* Emitter::one_of_each_row(std::uint32_t access) {
   const Linear& l = nest_.linears[nest_.accesses[access].linear];
-  for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
+  if (l.of[nest_.vector_loop()] != Coefficient::Zero) return nullptr;
+  int rows = 0;
+  for (std::uint32_t q = 0; q < nest_.derived.size(); ++q) {
     if (l.of[nest_.loops() + q] != (nest_.derived[q].modulo ? Coefficient::Zero : Coefficient::One)) return nullptr;
+    rows += !nest_.derived[q].modulo;
+  }
+  if (rows != 1) return nullptr;
   llvm::Type* element = memory_type(type_of_access(access), 0);
   const unsigned bits = element->getScalarSizeInBits(), wide = std::max(bits, 32u);
   const unsigned lanes = std::min(width_, static_cast<unsigned>(8 * schedule_.vector_bytes) / wide);
