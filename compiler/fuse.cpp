@@ -261,7 +261,8 @@ class Fuser {
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
     else if (ir::is_scan(node.op)) scan(id);
-    else if (node.op == Op::Piecewise || node.op == Op::ScatterAdd) other_loops(id);
+    else if (node.op == Op::Piecewise) other_loops(id);
+    else if (node.op == Op::ScatterAdd) scatter(id);
     else if (node.op == Op::Gather) gather(id);
     else if (ir::is_routine(node.op)) routine(id);
     else elementwise(id);
@@ -438,6 +439,21 @@ class Fuser {
   void other_loops(NodeId id) {
     for (std::int64_t o : graph_.operands(id))
       if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
+  }
+
+  // Numbers are added one by one. Updates and indices that need many operations are computed in vectors and stored first.
+  void scatter(NodeId id) {
+    other_loops(id);
+    constexpr std::uint32_t kMany = 3;
+    constexpr std::int64_t kFewLanes = 8;
+    const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
+    const List shape = graph_.shape(id);
+    if (axis + 1 < shape.size() && shape.back() >= kFewLanes) return;
+    for (const std::int64_t o : graph_.operands(id).subspan(1)) {
+      const NodeId operand = static_cast<NodeId>(o), base = base_of(operand);
+      if (partition_.group_of[base] == Partition::kNoGroup && ir::is_elementwise(graph_[base].op) && inline_cost_[base] >= kMany)
+        end_at(operand, Boundary::Scattered);
+    }
   }
 
   // Makes x an array in memory or a source, through any views. The indices may not contain a reduction.
