@@ -10,7 +10,12 @@
 // example are the distances between all points of two sets. Their elements are adjacent along the reduced axis while the loop runs across
 // it. So the arrays are first stored transposed.
 //
-// Left out on purpose: an operand that is also used as a whole, since it then takes one pass over the array. For example, its maximum is
+// Short rows: a reduction along the last axis, over at most eight elements, is also unrolled if its operand is used as a whole, such as the
+// exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This applies
+// to all such reductions of one shape or to none. If the values of these rows are summed along other axes or contracted, they are stored
+// first: those loops have few lanes in use.
+//
+// Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its maximum is
 // subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are no array, and a loop over the elements
 // of one window would be too short for vectors. Also left out: operands with so many operators that computing them in place costs
 // more than a round trip.
@@ -31,6 +36,7 @@ using namespace ir;
 namespace {
 
 constexpr int kMostOperators = 96;       // for all elements together; an expanded function counts as sixteen
+constexpr int kMostOfRow = 384;          // the same limit for all sums of short rows of one shape
 constexpr std::int64_t kReadAgain = 16;  // minimum number of reads that justifies transposing an array
 
 Op combiner(Op reduction) {
@@ -57,15 +63,19 @@ class Unroller {
   }
 
   std::optional<Graph> run() {
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (reduces_short_row(id)) find_short_rows(id);
     std::vector<bool> chosen(graph_.size(), false);
     bool any = false;
     for (NodeId id = 0; id < graph_.size(); ++id)
       if (worth_it(id)) chosen[id] = any = true;
     if (!any) return {};
+    const std::vector<bool> stored = rows_to_store(chosen);
     return rewrite(graph_, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
       while (graph_[next].op == Op::Input) ++next;  // rewrite() skips the rule for inputs
       const NodeId id = next++;
-      return chosen[id] ? written_out(out, node, id) : out.add(node);
+      const NodeId made = chosen[id] ? written_out(out, node, id) : out.add(node);
+      return stored[id] ? out.add(Op::Identity, node.dtype, out[made].shape, {made}, std::vector{kStored}) : made;
     });
   }
 
@@ -73,6 +83,7 @@ class Unroller {
   const Graph& graph_;
   std::vector<std::uint32_t> uses_;
   std::vector<std::int64_t> largest_;                       // elements of the largest value that depends on the node
+  std::map<ListId, std::int64_t> short_rows_;               // by shape of the operand: operators of all sums of its rows, written out
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
   List axes_;                                               // reduced axes of the current reduction
   std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
@@ -87,7 +98,7 @@ class Unroller {
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
     bool windows = false;           // it reads sliding windows, whose elements are cheap to read again
   };
-  bool take(Cone& cone, NodeId operand, std::int64_t elements) const {
+  bool take(Cone& cone, NodeId operand, std::int64_t elements, int most, bool stores) const {
     std::vector<NodeId> open = {operand};
     while (!open.empty()) {
       const NodeId id = open.back();
@@ -96,7 +107,7 @@ class Unroller {
       const Node node = graph_[id];
       if (is_elementwise(node.op)) {
         cone.operators += info(node.op).kind == OpKind::Expanded ? 16 : 1;
-        if (cone.operators * 2 > kMostOperators) return false;
+        if (cone.operators * 2 > most) return false;
         for (const std::int64_t o : graph_.operands(id)) open.push_back(static_cast<NodeId>(o));
       } else if (is_view(node.op)) {
         cone.windows |= node.op == Op::Window;
@@ -104,16 +115,52 @@ class Unroller {
         if (count(source) >= elements) open.push_back(source);
         else cone.largest_read = std::max(cone.largest_read, count(source));
       } else if (!is_source(node.op)) {
-        return false;
+        if (!stores) return false;
+        cone.largest_read = elements;
       } else if (node.op == Op::Input) {
         cone.largest_read = elements;
       }
     }
     return true;
   }
+  // True if the node reduces rows of a few adjacent elements. Whatever else is computed from the rows can run in the same loop, over all
+  // rows with one vector for each element of a row (Planner::in_phases), so that these operands may also be used as a whole.
+  bool reduces_short_row(NodeId id) const {
+    if (!is_reduction(graph_[id].op) || is_contraction(graph_[id].op)) return false;
+    const List axes = graph_.attributes(id), shape = graph_.shape(graph_.operand(id, 0));
+    return axes.size() == 1 && axes[0] + 1 == std::ssize(shape) && shape.back() > 1 && shape.back() <= kMostUnrolled;
+  }
+  void find_short_rows(NodeId id) {
+    const NodeId operand = graph_.operand(id, 0);
+    const List shape = graph_.shape(operand);
+    Cone cone;
+    const bool fits = sum_order(shape, graph_.attributes(id), computed_type(graph_[id].dtype)).count <= kMostUnrolled &&
+                      take(cone, operand, count(operand), kMostOfRow, true);
+    short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
+  }
+  // Returns the values of short rows that depend on a chosen reduction and that a sum over other axes, a contraction or the like reads. These
+  // run in other loops, with few lanes in use, and would compute the values again and again.
+  std::vector<bool> rows_to_store(const std::vector<bool>& chosen) const {
+    std::vector<bool> depends(graph_.size(), false), stored(graph_.size(), false);
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Op op = graph_[id].op;
+      const bool passes = chosen[id] || is_elementwise(op) || is_view(op);
+      depends[id] = chosen[id] && reduces_short_row(id);
+      for (const std::int64_t o : graph_.operands(id)) {
+        const auto operand = static_cast<NodeId>(o);
+        if (!depends[operand]) continue;
+        const List shape = graph_.shape(operand);
+        if (passes) depends[id] = true;
+        else if (!shape.empty() && shape.back() > 1 && shape.back() <= kMostUnrolled && is_elementwise(graph_[operand].op))
+          stored[operand] = true;
+      }
+    }
+    return stored;
+  }
   bool worth_it(NodeId id) const {
     const Node node = graph_[id];
     if (!is_reduction(node.op) || is_contraction(node.op)) return false;
+    if (reduces_short_row(id) && short_rows_.at(graph_[graph_.operand(id, 0)].shape) <= kMostOfRow) return true;
     const NodeId operand = graph_.operand(id, 0);
     const List axes = graph_.attributes(id), shape = graph_.shape(operand);
     std::int64_t extent = 1;
@@ -124,7 +171,7 @@ class Unroller {
     const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
     if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
     Cone cone;
-    if (!take(cone, operand, elements) || (cone.operators + 1) * extent > kMostOperators) return false;
+    if (!take(cone, operand, elements, kMostOperators, false) || (cone.operators + 1) * extent > kMostOperators) return false;
     if (many && cone.largest_read * kReadAgain > elements) return false;
     if (cone.windows && !many) return true;
     if (largest_[id] >= elements) return false;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "every_mode.h"
@@ -43,13 +44,46 @@ TEST_CASE("unroll: small reductions become operators, in the order of their sum"
       "%1 = reshape %0 : f32[40, 1, 9]\n%2 = broadcast %1 : f32[40, 40, 9]\n%3 = reshape %0 : f32[1, 40, 9]\n"
       "%4 = broadcast %3 : f32[40, 40, 9]\n%5 = sub %2, %4 : f32[40, 40, 9]\n";
   CHECK(!stays(pairs + "%6 = reduce_sum %5 {2} : f32[40, 40]\nreturn out = %6", "[40, 9]"));  // all inputs are read repeatedly
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));         // x is also needed as a whole
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reduce_sum %0 {0} : f32[3]\nreturn out = %1, y = %2", "[4, 3]"));
-  CHECK(stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reshape %1 : f32[4, 1]\n%3 = broadcast %2 : f32[4, 3]\nreturn out = %1, y = %3",
-              "[4, 3]"));
-  std::string dear = "%1 = exp %0 : f32[4, 8]\n";  // operators that cost more than a memory round trip
-  dear += "%2 = exp %1 : f32[4, 8]\n%3 = reduce_sum %2 {1} : f32[4]\nreturn out = %3";
-  CHECK(stays(dear, "[4, 8]"));
+  CHECK(stays("%1 = reduce_sum %0 {0} : f32[4]\nreturn out = %1, y = %0", "[3, 4]"));         // x is also needed as a whole
+  CHECK(stays("%1 = reduce_sum %0 {0} : f32[4]\n%2 = reduce_sum %0 {1} : f32[3]\nreturn out = %1, y = %2", "[3, 4]"));
+  CHECK(stays("%1 = reduce_sum %0 {0} : f32[4]\n%2 = reshape %1 : f32[1, 4]\n%3 = broadcast %2 : f32[3, 4]\nreturn out = %1, y = %3",
+              "[3, 4]"));
+  std::string dear = "%1 = exp %0 : f32[8, 4]\n";  // operators that cost more than a memory round trip
+  dear += "%2 = exp %1 : f32[8, 4]\n%3 = reduce_sum %2 {0} : f32[4]\nreturn out = %3";
+  CHECK(stays(dear, "[8, 4]"));
+}
+
+TEST_CASE("unroll: sums of short rows, also if the rows are used as a whole", "[unroll]") {
+  CHECK(!stays("%1 = reduce_sum %0 {1} : f32[4]\nreturn out = %1, y = %0", "[4, 3]"));
+  CHECK(!stays("%1 = reduce_sum %0 {1} : f32[4]\n%2 = reshape %1 : f32[4, 1]\n%3 = broadcast %2 : f32[4, 3]\nreturn out = %1, y = %3",
+               "[4, 3]"));
+  std::string costly = "%1 = exp %0 : f32[4, 8]\n";  // more operators than one kernel can have
+  for (int i = 1; i < 4; ++i) costly += fmt::format("%{} = exp %{} : f32[4, 8]\n", i + 1, i);
+  CHECK(stays(costly + "%5 = reduce_sum %4 {1} : f32[4]\nreturn out = %5, y = %4", "[4, 8]"));
+  for (const std::int64_t n : {2, 3, 4, 5, 6, 7, 8})
+    for (const op::DType type : {f32, f64, f16}) {
+      if (type != f32 && n % 3 != 0) continue;
+      const NamedArrays inputs{{"x", random_array({131, n}, type)},
+                               {"w", random_array({n}, type, 2)},
+                               {"c", random_array({131, 1}, type, 3)},
+                               {"m", random_array({n, 6}, type, 4)},
+                               {"z", random_array({9, 11, n}, type, 5)}};
+      for (const char* const formula : {"softmax(x)", "x/sqrt(sum(x*x, -1, keepdims=true))", "d = x - mean(x, -1, keepdims=true); d*w + c",
+                                        "log_softmax(x*w, -1)", "x - max(x, -1, keepdims=true)*c", "z*prod(z + w, -1, keepdims=true)"}) {
+        INFO(formula << " of " << n);
+        CHECK(kernels(formula, inputs) == 1);
+        same_everywhere(formula, inputs);
+      }
+      for (const char* const formula :
+           {"p = softmax(x); y = sum(p, 0)", "sum(softmax(x)**2)", "softmax(x) @ m", "cumsum(softmax(x), 0)", "transpose(softmax(x))*2",
+            "s = sum(sin(softmax(x))); g = grad(s, [x])", "s = sum(sin(z/sqrt(sum(z*z, -1, keepdims=true)))); g = grad(s, [z])",
+            "argmax(x, -1) + argmin(x, -1)", "d = z[:, none] - z; sum(d/(sum(d*d, -1, keepdims=true) + 1), 2)"}) {
+        INFO(formula << " of " << n);
+        same_everywhere(formula, inputs);
+      }
+    }
+  // a value of the rows that a sum over the other axis reads is stored once
+  CHECK(kernels("p = softmax(x); y = sum(p, 0); z = p*2", {{"x", random_array({131, 3})}}) == 2);
 }
 
 TEST_CASE("unroll: equal bits for every operator, type, length and axis", "[unroll]") {

@@ -8,6 +8,7 @@
 // first requests to split a loop where the lengths factor. If they do not factor, it becomes a floordiv/mod variable.
 #include "compiler/plan/plan.h"
 
+#include "compiler/plan/costs.h"
 #include "compiler/plan/planner.h"
 #include "compiler/plan/routine.h"
 
@@ -32,9 +33,13 @@ std::vector<Planned> Planner::run() {
   const bool short_rows = ends_in_short_rows(pieces);
   if (selections_in(pieces) == 0 && !short_rows) return pieces;
   std::vector<Planned> other = in_loops(flat);
-  if (short_rows && other.size() == 1 && other[0].nest.short_rows) return other;
-  if (short_rows && pieces[0].numbers.extents.back() == all.back().extent)
-    if (std::vector<Planned> phased = in_phases(all, pieces[0].nest.body.size()); !phased.empty()) return phased;
+  const bool in_one = short_rows && other.size() == 1 && other[0].nest.short_rows;
+  if (short_rows && pieces[0].numbers.extents.back() == all.back().extent) {
+    std::vector<Planned> phased = in_phases(all, pieces[0].nest.body.size());
+    if (!phased.empty() && (!in_one || 3 * work_of(phased[0]) < 2 * work_of(other[0]) * static_cast<double>(all.back().extent)))
+      return phased;
+  }
+  if (in_one) return other;
   return selections_in(other) < selections_in(pieces) ? other : pieces;
 }
 
@@ -116,11 +121,11 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
 std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t statements) {
   Loop& row = loops.back();
   const std::int64_t each = row.extent;
-  if (each < 2 || each > kMostPhases || row.reduced || statements * static_cast<std::size_t>(each) > kMostOfPhases) return {};
+  if (each < 2 || each > kMostPhases || row.reduced || statements > kMostOfPhase) return {};
   row.phases = each;
   row.extent = 1;
   std::vector<Planned> out = in_loops(loops);
-  if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty()) return {};
+  if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.body.size() > kMostInPhases) return {};
   std::size_t stores = 0, beside = 0;
   for (const Statement& s : out[0].nest.body) stores += s.kind == Statement::Kind::Store, beside += s.count;
   return stores == beside ? out : std::vector<Planned>{};
@@ -157,6 +162,14 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
     if (all_whole) return out;
   }
   return {};
+}
+
+// Instructions of an iteration.
+double Planner::work_of(const Planned& p) {
+  double n = 0;
+  for (const Statement& s : p.nest.body)
+    if (s.kind == Statement::Kind::Op) n += instructions_of(s.op);
+  return n;
 }
 
 double Planner::selections_in(const std::vector<Planned>& pieces) {
