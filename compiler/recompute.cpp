@@ -228,7 +228,7 @@ class Finder {
         if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
         auto& theirs = maps[o];
-        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape) || node.op == Op::Piecewise;
+        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(id)) || node.op == Op::Piecewise;
         const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
         for (std::uint64_t m : mine) {
           if (theirs.size() > kMost) break;
@@ -256,6 +256,13 @@ class Finder {
         if (computed_once && !reduces_[u] && cost_[u] > most) out_.boundary[u] = Boundary::Recompute;
       }
     }
+  }
+  // True if the broadcast repeats one value for each short row. The row's kernel computes it once (unroll.h).
+  bool repeats_in_short_rows(NodeId id) const {
+    if (graph_[id].op != Op::Broadcast) return false;
+    const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
+    if (shape.empty() || shape.back() > kMostUnrolled || was.back() != 1) return false;
+    return std::ranges::equal(shape.first(shape.size() - 1), was.first(was.size() - 1));
   }
   // True if the broadcast stretches an axis outside an axis of its operand. Stretched inner axes are free, because the value is hoisted.
   bool repeats_outside(NodeId id) const {

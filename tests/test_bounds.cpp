@@ -92,8 +92,8 @@ TEST_CASE("bounds: random shapes of a softmax compile one kernel for each varian
       const std::int64_t columns = length(17), rows = std::min(length(12), 400'000 / columns + 2);
       f({Array::full({rows, columns}, 0.25, op::f32)});
     }
-    CHECK(f.stats().kernels >= 3);  // one block or several; row values cached or not; rows split between threads
-    CHECK(f.stats().kernels <= 6);
+    CHECK(f.stats().kernels >= 3);          // one block or several; row values cached or not; rows split between threads
+    CHECK(f.stats().kernels <= 6 + 2 * 7);  // rows of 2 to 8 elements each have a kernel for few rows and one for many
     CHECK(f.stats().compiles <= f.stats().kernels);
   }
   op::runtime::wait_for_optimised();

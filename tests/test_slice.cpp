@@ -147,7 +147,8 @@ TEST_CASE("slice: dx, dg and db of layer_norm are one kernel with equal bits eve
        {std::vector<std::int64_t>{16, 1024}, {7, 37}, {257, 64}, {600, 3}, {2, 4097}, {1300, 100}, {3, 20000}, {40, 30, 50}}) {
     const std::int64_t n = s.back();
     equal_everywhere(layer,
-                     {random_array<float>(s, 1), random_array<float>({n}, 2), random_array<float>({n}, 3), random_array<float>(s, 4)}, 1);
+                     {random_array<float>(s, 1), random_array<float>({n}, 2), random_array<float>({n}, 3), random_array<float>(s, 4)},
+                     n <= 8 ? 2 : 1);  // columns of short rows are summed in another kernel (ADR 055)
   }
   equal_everywhere(layer,
                    {random_array<double>({301, 77}, 1), random_array<double>({77}, 2), random_array<double>({77}, 3),

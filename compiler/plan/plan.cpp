@@ -33,7 +33,7 @@ std::vector<Planned> Planner::run() {
   const bool short_rows = ends_in_short_rows(pieces);
   if (selections_in(pieces) == 0 && !short_rows) return pieces;
   std::vector<Planned> other = in_loops(flat);
-  const bool in_one = short_rows && other.size() == 1 && other[0].nest.short_rows;
+  const bool in_one = short_rows && elements_of(pieces[0]) >= kShortRowElements && other.size() == 1 && other[0].nest.short_rows;
   if (short_rows && pieces[0].numbers.extents.back() == all.back().extent) {
     std::vector<Planned> phased = in_phases(all, pieces[0].nest.body.size());
     if (!phased.empty() && (!in_one || 3 * work_of(phased[0]) < 2 * work_of(other[0]) * static_cast<double>(all.back().extent)))
@@ -164,7 +164,13 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
   return {};
 }
 
-// Instructions of an iteration.
+std::int64_t Planner::elements_of(const Planned& p) {
+  std::int64_t elements = 1;
+  for (const std::int64_t e : p.numbers.extents) elements *= e;
+  return elements;
+}
+
+// Returns the instructions of an iteration.
 double Planner::work_of(const Planned& p) {
   double n = 0;
   for (const Statement& s : p.nest.body)
@@ -187,9 +193,7 @@ double Planner::selections_in(const std::vector<Planned>& pieces) {
 bool Planner::ends_in_short_rows(const std::vector<Planned>& pieces) {
   if (pieces.size() != 1 || pieces[0].nest.kind != NestKind::Map || pieces[0].nest.phases != 1) return false;
   const std::vector<std::int64_t>& extents = pieces[0].numbers.extents;
-  std::int64_t elements = 1;
-  for (const std::int64_t e : extents) elements *= e;
-  return extents.size() > 1 && extents.back() <= kShortRow && elements >= kShortRowElements;
+  return extents.size() > 1 && extents.back() <= kShortRow && elements_of(pieces[0]) >= kPhaseElements;
 }
 
 std::vector<Planner::Loop> Planner::flattened() const {

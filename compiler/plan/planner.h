@@ -130,8 +130,9 @@ class Planner {
   static constexpr std::size_t kMostOfPhases = 64;                       // limit of the statements of all interleaved indices together
   static constexpr std::size_t kMostOfPhase = 512, kMostInPhases = 512;  // limits of the statements of short rows: of one element, of all
   static constexpr std::size_t kFewBoxes = 4;
-  // Rows of at most kShortRow elements get special code only in nests of at least this many elements.
-  static constexpr std::int64_t kShortRowElements = 256;
+  // Rows of at most kShortRow elements get special code only in nests of at least kPhaseElements, or kShortRowElements if the code needs
+  // buffers of replicated rows.
+  static constexpr std::int64_t kPhaseElements = 256, kShortRowElements = 4096;
   // Fewest rows of a short-row nest. Operands with one element per row are loaded in whole registers, which must end within the array.
   static constexpr std::int64_t kFewestShortRows = 16;
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these sizes, boxes are selected element by element
@@ -149,6 +150,7 @@ class Planner {
   static double selections_in(const std::vector<Planned>& pieces);
   // True if `pieces` is one elementwise nest with a last loop too short for vectors, within enough iterations of other loops.
   static double work_of(const Planned& p);
+  static std::int64_t elements_of(const Planned& p);
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
   // Returns the same elementwise nest with the elements of the last axis interleaved in one iteration of the loop over the other axes.
   // Returns an empty vector if the nest has another form.
