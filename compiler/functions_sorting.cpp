@@ -92,23 +92,28 @@ Value quantiles(const Functions& f, const Rows& rows, const Value& q, bool skips
   line[axis] = count;
   all.push_back(count);
   const Value s = sorted(f, Op::Sort, x, axis, false, n);
-  Value known = f.r.brought(f.r.literal(n - 1)), is_nan;
+  const Value bound = f.r.brought(f.r.literal(n - 1));
+  Value known = bound, end = bound, is_nan;  // `end`: index of the last element that is not NaN
   if (is_float(type)) {
     const Value nan = f.apply(Op::Isnan, {x});
     if (skips) {
       known = f.r.sub(f.r.reduce(Op::ReduceSum, f.name, f.apply(Op::BitwiseNot, {nan}), last, true), f.r.literal(std::int64_t{1}));
       is_nan = f.apply(Op::Less, {known, f.number(known, 0)});
-      known = f.r.cast(f.apply(Op::Maximum, {known, f.number(known, 0)}), DType::F64);
+      end = f.apply(Op::Maximum, {known, f.number(known, 0)});
+      known = f.r.cast(end, DType::F64);
     } else {
       is_nan = f.r.reduce(Op::ReduceMax, f.name, nan, last, true);
     }
   }
-  const Value at = f.r.broadcast_to(f.r.mul(f.r.reshape(f.r.cast(q, DType::F64), line), known), all, f.name);
+  const Value fraction = f.r.reshape(f.r.cast(q, DType::F64), line);
+  const Value at = f.r.broadcast_to(f.r.mul(fraction, known), all, f.name);
   const Value whole = f.apply(Op::Floor, {at}), part = f.r.cast(f.r.sub(at, whole), type);
-  // A negative index is invalid: as an unsigned number it exceeds the last index.
-  const Value index = f.r.cast(whole, DType::I64);
-  const Value place = f.checked(ir::Indexing::Quantile, f.r.cast(index, DType::U64), n, axis);
-  const Value behind = f.apply(Op::Minimum, {f.r.add(index, f.number(index, 1)), f.r.brought(f.r.literal(n - 1))});
+  // A q outside [0, 1] gets an index beyond the last one, which `checked` reports.
+  const Value inside = f.apply(Op::BitwiseAnd, {f.apply(Op::GreaterEqual, {fraction, f.number(fraction, 0)}),
+                                                f.apply(Op::LessEqual, {fraction, f.number(fraction, 1)})});
+  const Value index = f.r.where(inside, f.r.cast(whole, DType::I64), f.r.brought(f.r.literal(n)));
+  const Value place = f.checked(ir::Indexing::Quantile, index, n, axis);
+  const Value behind = f.apply(Op::Minimum, {f.r.add(index, f.number(index, 1)), end});
   const Value next = f.checked(ir::Indexing::Quantile, behind, n, axis);  // in range where `place` is
   const Value y = between(f, f.gathered(s, place, axis), f.gathered(s, next, axis), part);
   return f.r.where(is_nan, f.number(y, NAN), y);

@@ -262,6 +262,18 @@ TEST_CASE("array functions: a quantile's q is f64", "[functions]") {
   }
 }
 
+TEST_CASE("array functions: a quantile that ignores NaN ends at the last number", "[functions]") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Array x = Array::from({nan, 3.0f, -1.0f, nan, 2.0f, 7.0f, nan, nan, 5.0f, nan, nan, nan}, {3, 4});
+  const std::vector<std::vector<float>> rows = {{-1, 3}, {2, 7}, {5}};
+  for (const double q : {0.0, 0.25, 0.5, 1.0}) {
+    const std::vector<float> got = same_everywhere(fmt::format("nanquantile(x, {}, 1)", q), {{"x", x}}).to_vector<float>();
+    for (std::size_t i = 0; i < rows.size(); ++i) CHECK(got[i] == static_cast<float>(rows[i][0] + (rows[i].back() - rows[i][0]) * q));
+  }
+  CHECK(same_everywhere("nanquantile(x, q)", {{"x", x}, {"q", Array::from({0.0, 1.0})}}).to_vector<float>() == std::vector<float>{-1, 7});
+  CHECK(same_everywhere("nanquantile(x, 1)", {{"x", Array::full({5}, 2.0, f32)}}).to_vector<float>() == std::vector<float>{2});
+}
+
 TEST_CASE("array functions: a sort's operands and results in any layout", "[functions]") {
   const Array x = random_array({40, 30});
   const FormulaResults expected =
@@ -448,6 +460,11 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("quantile(x, x)", "quantile: `q` must be a number or a vector, not x f32[5, 7]");
   says("quantile(v, 1.5)", "quantile: ");
   says("quantile(v, -0.1)", "is out of range");
+  for (const char* q : {"1.01", "nan", "-0.01"}) {
+    says(fmt::format("quantile(v, {})", q).c_str(), "is out of range");
+    says(fmt::format("nanquantile(v, {})", q).c_str(), "is out of range");
+    says(fmt::format("quantile(v[:1], {})", q).c_str(), "is out of range");
+  }
   says("searchsorted(x, v)", "searchsorted: x f32[5, 7] and the values v f32[7] must have the same axes except the last");
   says("searchsorted(s, v)", "searchsorted: s f32[] must have a sorted axis");
   says("searchsorted(v, v, \"above\")", "searchsorted: `side` must be \"left\" or \"right\", not \"above\"");
