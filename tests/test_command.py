@@ -261,6 +261,15 @@ class RunErrors(CommandCase):
         self.fails("run", "a = x + 1; b = x", "x=x.npy", "-o", "c=y.npy", says=["no output `c`", "a, b"])
         self.fails("run", "total = x", "x=x.npy", "-o", "totl=y.npy", says=["no output `totl`", "`total`"])
 
+    def test_output_of_an_unknown_format(self):
+        for file in ("y.txt", "y.npy.gz", "y.npy.csv"):
+            self.fails("run", "x*2", "x=1.0", "-o", f"out={file}", says=["output `out`", "no format is known for the extension ." + file.rsplit(".", 1)[1]])
+            self.assertFalse(os.path.exists(self.path(file)))
+        self.onepass("run", "x*2", "x=1.0", "-o", "out=without")
+        with open(self.path("without"), "rb") as written:
+            self.assertEqual(written.read(6), b"\x93NUMPY")
+        os.remove(self.path("without"))
+
     def test_input_that_does_not_exist(self):
         self.fails("run", "weights*2", "wieghts=x.npy", "-o", "out=y.npy", says=["no input `wieghts`", "did you mean `weights`"])
 

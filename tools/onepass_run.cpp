@@ -34,6 +34,19 @@ using Json = nlohmann::ordered_json;
 
 bool is_archive(std::string_view file) { return file.ends_with(".npz"); }
 
+// Throws for a file of an output whose extension names a format that `run` does not write. A name without an extension is a .npy file.
+void check_extension(const std::string& name, std::string_view file) {
+  const std::string_view last = file.substr(file.rfind('/') + 1);
+  const std::size_t dot = last.rfind('.');
+  if (dot == std::string_view::npos || dot == 0 || file.starts_with("/dev/")) return;
+  const std::string_view extension = last.substr(dot);
+  if (extension == ".npy" || extension == ".npz" || extension == ".png") return;
+  throw ValueError(
+      fmt::format("run: output `{}`: {}: no format is known for the extension {}. Write to a .npy, .npz or .png file, or print "
+                  "the results as text by leaving out -o",
+                  name, file, extension));
+}
+
 // Files that a job's outputs must not overwrite, because the command also reads or writes them.
 struct OtherFiles {
   struct Named {
@@ -105,6 +118,7 @@ class Runner {
                       list_of(program.outputs())));
     const std::vector<std::size_t> wanted = wanted_outputs(program, job.outputs);
     check_files(job, others_);
+    for (const auto& [name, file] : job.outputs) check_extension(name, file);
     progress.say("reading the inputs");
     const std::vector<Given> inputs = load_inputs(program, job.inputs);
     std::vector<runtime::Argument> arguments;
