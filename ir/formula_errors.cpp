@@ -86,8 +86,17 @@ std::string nearest(std::string_view name, std::span<const std::string_view> can
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   std::size_t best = std::max<std::size_t>(1, name.size() / 3) + 1;  // a smaller distance counts as near
   std::string_view result;
+  // Among equally near candidates, the one with more of the same first letters wins, then the shorter one: `sinn` is sin, not sign or sinh.
+  const auto first_letters = [&](std::string_view candidate) {
+    const auto same = [&](char a, char b) { return lower(a) == lower(b); };
+    return std::ranges::mismatch(name, candidate, same).in1 - name.begin();
+  };
+  const auto precedes = [&](std::string_view candidate) {
+    const auto letters = first_letters(candidate), others = first_letters(result);
+    return letters > others || (letters == others && candidate.size() < result.size());
+  };
   for (const std::string_view candidate : candidates) {
-    if (candidate.size() >= name.size() + best || name.size() >= candidate.size() + best || candidate == name) continue;
+    if (candidate.size() > name.size() + best || name.size() > candidate.size() + best || candidate == name) continue;
     std::array<std::size_t, 2 * kLongest + 2> before_last{}, last{}, row{};
     for (std::size_t j = 0; j <= candidate.size(); ++j) last[j] = j;
     for (std::size_t i = 1; i <= name.size(); ++i) {
@@ -102,7 +111,7 @@ std::string nearest(std::string_view name, std::span<const std::string_view> can
     }
     const std::size_t distance = last[candidate.size()];
     if (distance >= std::max(name.size(), candidate.size())) continue;  // no common characters
-    if (distance < best) {
+    if (distance < best || (distance == best && !result.empty() && precedes(candidate))) {
       best = distance;
       result = candidate;
     }

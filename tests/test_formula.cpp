@@ -605,6 +605,10 @@ TEST_CASE("formula: the nearest name", "[formula]") {
   CHECK(nearest("reshpae", known) == "reshape");
   CHECK(nearest("Exp", known) == "exp");
   CHECK(nearest("smu", known) == "sum");
+  const std::string_view close[] = {"sign", "sinh", "asin", "sin", "cosh", "cos"};
+  CHECK(nearest("sinn", close) == "sin");
+  CHECK(nearest("COSS", close) == "cos");
+  CHECK(nearest("sig", close) == "sign");
   CHECK(nearest("maximun", known) == "maximum");
   CHECK(nearest("y", known).empty());
   CHECK(nearest("frobnicate", known).empty());

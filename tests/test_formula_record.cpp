@@ -260,6 +260,7 @@ TEST_CASE("formula: every recording error has the expected text", "[formula]") {
   };
   const Row rows[] = {
       {"y = sofmax(x)", "x=f32[3]", "f:1:5: ", "there is no operator or function `sofmax`: did you mean `softmax`?"},
+      {"y = sinn(x)", "x=f32[3]", "f:1:5: ", "did you mean `sin`?"},
       {"fn scale(a) { return a } y = scalee(x)", "x=f32[3]", "f:1:30: ", "did you mean `scale`?"},
       {"frobnicate(x)", "x=f32[3]", "f:1:1: ", "there is no operator or function `frobnicate`\n"},
       {"fn f(a) { return wibble(a) } x", "x=f32[3]", "f:1:18: ", "there is no operator or function `wibble`"},
