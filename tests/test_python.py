@@ -144,7 +144,9 @@ class Operators(Test):
             self.same(got, op.evaluate(formula, {}, {}))
         self.same(op.arange(2, 11, 3), np.arange(2, 11, 3))
         self.same(op.linspace(0, 1, 5), np.linspace(0, 1, 5, dtype=np.float32))
-        self.same(op.eye(2, 3), np.eye(2, 3, dtype=np.float32))
+        for k in (-1, 0, 1):
+            self.same(op.eye(2, 3, k), np.eye(2, 3, k, dtype=np.float32))
+            self.same(op.jit(lambda x: x + op.eye(3, k=k, dtype="f64"))(np.zeros(3)), np.eye(3, k=k))
         self.same(op.zeros_like(array((2, 3))), np.zeros((2, 3), np.float32))
 
     def test_operators_of_python(self):
@@ -816,6 +818,31 @@ class Statistics(Test):
         np.testing.assert_allclose(np.asarray(edges), [0, 0.25, 0.5, 0.75, 1])
         inside = op.jit(lambda y: sum(op.meshgrid(op.nanmean(y, axis=0), op.diff(y, axis=0)[:, 0])))(y)  # recorded as one function
         np.testing.assert_allclose(np.asarray(inside), np.nanmean(y, 0) + np.diff(y, axis=0)[:, :1], rtol=1e-5)
+
+
+    def test_gradient_along_every_axis(self):
+        y = array((4, 5), np.float64)
+        places = np.array([0.0, 1, 3, 4])
+        for got, wanted in (
+            (op.gradient(y), np.gradient(y)), (op.gradient(y, 0.5, edge_order=2), np.gradient(y, 0.5, edge_order=2)),
+            (op.gradient(y, [0.5, 2.0]), np.gradient(y, 0.5, 2.0)), (op.gradient(y, (places, 2.0)), np.gradient(y, places, 2.0)),
+            (op.gradient(y, axis=(1, 0)), np.gradient(y, axis=(1, 0))), (op.jit(lambda y: op.gradient(y))(y), np.gradient(y)),
+            (op.gradient(y.tolist()), np.gradient(y)), ([op.gradient(y[0])], [np.gradient(y[0])]),
+            ([op.gradient(y, [0.0, 1, 3, 4], axis=0)], [np.gradient(y, places, axis=0)]), ([op.gradient(y, [0.5], axis=0)], [np.gradient(y, 0.5, axis=0)]),
+        ):  # fmt: skip
+            self.assertEqual(len(got), len(wanted))
+            for g, w in zip(got, wanted):
+                self.near(g, w, 1e-12)
+        by_formula = op.evaluate("a, b = gradient(y)", {"y": y}, {})
+        for got, wanted in zip(op.gradient(y), by_formula):
+            self.same(got, wanted)
+        self.assertIsInstance(op.gradient(y), tuple)
+        with self.assertRaisesRegex(op.ValueError, "3 spacings given for 2 axes"):
+            op.gradient(y, [1.0, 2.0, 3.0])
+        with self.assertRaisesRegex(op.ShapeError, "no axis"):
+            op.gradient(2.0)
+        with self.assertRaisesRegex(op.ShapeError, "axis 2"):
+            op.gradient(y, axis=2)
 
 
 class Vmap(Test):

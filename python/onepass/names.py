@@ -62,9 +62,3 @@ def ones_like(x, dtype=None):
 
 def full_like(x, value, dtype=None):
     return _core.full(x.shape, value, dtype if dtype is not None else x.dtype)
-
-
-def eye(n, m=None, dtype=None):
-    """Returns a matrix with 1 on the diagonal and 0 elsewhere."""
-    m = n if m is None else m
-    return _core.cast(_core.equal(_core.iota((n, m), axis=0), _core.iota((n, m), axis=1)), dtype if dtype is not None else _core.f32)

@@ -431,6 +431,32 @@ void bind_indexing(nb::module_& m) {
       nb::arg("equation"), nb::arg("operands"));
 }
 
+// NumPy's gradient along each of the axes: one result, or a tuple of them.
+nb::object gradient_of(nb::handle given, nb::handle spacing, nb::handle axis, int edge_order) {
+  Value x;
+  read_operand("gradient", given, x);
+  const nb::object operand = nb::isinstance<Tensor>(given) || x.kind != Value::Kind::Array ? nb::borrow(given) : nb::cast(x.array);
+  const int rank = x.kind == Value::Kind::Tensor ? x.tensor.rank() : x.kind == Value::Kind::Array ? x.array.rank() : 0;
+  const AxesGiven axes(axis);
+  std::vector<std::int64_t> all = axes.list;
+  if (axes.all)
+    for (int i = 0; i < rank; ++i) all.push_back(i);
+  if (all.empty()) throw ShapeError("gradient: there is no axis. x must have one axis or more, and `axis` must name one or more");
+  const auto along = [&](std::int64_t i, nb::handle h) {
+    const int at = static_cast<int>(i);
+    return apply("gradient", fmt::format("{};{}", at, edge_order), {operand, h},
+                 [=](std::span<const Operand> v) { return onepass::gradient(v[0], v[1], at, edge_order); });
+  };
+  const bool listed = PyList_Check(spacing.ptr()) || PyTuple_Check(spacing.ptr());
+  const std::size_t spacings = listed ? static_cast<std::size_t>(nb::len(spacing)) : 0;
+  if (all.size() == 1) return along(all[0], spacings == 1 ? nb::object(spacing[0]) : nb::borrow(spacing));  // a longer list: coordinates
+  if (listed && spacings != all.size())
+    throw ValueError(fmt::format("gradient: {} spacings given for {} axes. Pass one spacing, or one for each axis.", spacings, all.size()));
+  nb::list out;
+  for (std::size_t i = 0; i < all.size(); ++i) out.append(along(all[i], listed ? nb::object(spacing[i]) : nb::borrow(spacing)));
+  return nb::tuple(out);
+}
+
 void bind_statistics(nb::module_& m) {
   m.def(
       "average",
@@ -461,13 +487,10 @@ void bind_statistics(nb::module_& m) {
                      [=](std::span<const Operand> v) { return onepass::diff(v[0], n, axis, v[1], v[2]); });
       },
       nb::arg("x"), nb::arg("n") = 1, nb::arg("axis") = -1, nb::arg("prepend") = nb::none(), nb::arg("append") = nb::none());
-  m.def(
-      "gradient",
-      [](nb::handle x, nb::handle spacing, int axis, int edge_order) {
-        return apply("gradient", fmt::format("{};{}", axis, edge_order), {x, spacing},
-                     [=](std::span<const Operand> v) { return onepass::gradient(v[0], v[1], axis, edge_order); });
-      },
-      nb::arg("x"), nb::arg("spacing") = nb::none(), nb::arg("axis") = -1, nb::arg("edge_order") = 1);
+  m.def("gradient", &gradient_of, nb::arg("x"), nb::arg("spacing") = nb::none(), nb::arg("axis") = nb::none(), nb::arg("edge_order") = 1,
+        "Returns NumPy's gradient: central differences, one-sided at the ends. One Array for one axis, else a tuple of one for each axis. "
+        "`axis` is an int, several, or None for all. `spacing` is a distance or a vector of coordinates for all axes, or a list of one for "
+        "each axis. Raises ShapeError for too few elements, ValueError for another number of spacings.");
   m.def(
       "trapezoid",
       [](nb::handle y, nb::handle x, nb::handle dx, int axis) {
@@ -651,14 +674,16 @@ void bind_matrices(nb::module_& m) {
                      [=](std::span<const Operand> v) { return onepass::trace(v[0], offset, axis1, axis2); });
       },
       nb::arg("x"), nb::arg("offset") = 0, nb::arg("axis1") = 0, nb::arg("axis2") = 1);
-  m.def(
-      "tri",
-      [](std::int64_t n, std::optional<std::int64_t> columns, std::int64_t k, nb::handle dtype) {
-        const DType type = dtype.is_none() ? DType::F32 : dtype_from(dtype);
-        return apply("tri", fmt::format("{};{};{};{}", n, columns.value_or(n), k, name_of(type)), {},
-                     [=](std::span<const Operand>) { return onepass::tri(n, columns, k, type, std::source_location{}); });
-      },
-      nb::arg("n"), nb::arg("m") = nb::none(), nb::arg("k") = 0, nb::arg("dtype") = nb::none());
+  using Band = Tensor (*)(std::int64_t, std::optional<std::int64_t>, std::int64_t, DType, std::source_location);
+  for (const auto& [name, f] : {std::pair<const char*, Band>{"eye", &onepass::eye}, {"tri", &onepass::tri}})
+    m.def(
+        name,
+        [name = name, f = f](std::int64_t n, std::optional<std::int64_t> columns, std::int64_t k, nb::handle dtype) {
+          const DType type = dtype.is_none() ? DType::F32 : dtype_from(dtype);
+          return apply(name, fmt::format("{};{};{};{}", n, columns.value_or(n), k, name_of(type)), {},
+                       [=](std::span<const Operand>) { return f(n, columns, k, type, std::source_location{}); });
+        },
+        nb::arg("n"), nb::arg("m") = nb::none(), nb::arg("k") = 0, nb::arg("dtype") = nb::none());
   m.def(
       "meshgrid",
       [](nb::args xs, const std::string& indexing) {
