@@ -588,6 +588,44 @@ class Derivatives(Test):
             op.grad(lambda x: x)(x)
         with self.assertRaises(op.DTypeError):
             op.grad(lambda i: op.sum(i))(np.arange(3))
+        with self.assertRaisesRegex(op.ValueError, "vmap: the function returns nothing"):
+            op.vmap(lambda x: None)(x)
+
+    def test_what_a_loss_comes_with(self):
+        x = self.x
+        for both in (op.value_and_grad(lambda x: (op.sum(x * x), x + 1)), op.value_and_grad(lambda x: (op.sum(x * x), x + 1), has_aux=True)):
+            for call in (both, op.jit(lambda x: both(x))):
+                (loss, more), g = call(x)
+                self.near(loss, (x * x).sum()), self.near(more, x + 1), self.near(g, 2 * x)
+        for f, options, text in (
+            (lambda x: (op.sum(x), x), {}, "grad: the function returns several values.*has_aux"),
+            (lambda x: (op.sum(x), x, x), {"has_aux": True}, r"grad: .*\(loss, more\), not 3"),
+            (lambda x: op.sum(x), {"has_aux": True}, r"grad: .*tuple \(loss, more\)"),
+            (lambda x: None, {}, "grad: the function returns None"),
+            (lambda x: {"loss": op.sum(x)}, {}, "grad: the function returns a dict"),
+            (lambda x: op.sum(x), {"argnums": 1}, "grad: argnums has 1, but the call has 1 positional argument"),
+            (lambda x: op.sum(x), {"argnums": (0, -2)}, "grad: argnums has -2, but the call has 1 positional argument"),
+        ):
+            with self.assertRaisesRegex(op.ValueError, text):
+                op.grad(f, **options)(x)
+        with self.assertRaisesRegex(op.ValueError, "value_and_grad: argnums has 3, but the call has 2 positional arguments"):
+            op.value_and_grad(lambda x, y: op.sum(x * y), argnums=(0, 3))(x, x)
+        with self.assertRaisesRegex(op.ValueError, "value_and_grad: the function returns an empty tuple"):
+            op.value_and_grad(lambda x: ())(x)
+
+    def test_jvp_has_the_types_of_the_function(self):
+        f = lambda x, k: (x * k, k * k)
+        for dtype in (np.float16, np.float32, np.float64):
+            x = self.x.astype(dtype)
+            for call in (lambda x: op.jvp(f, (x, 2.0), (x, 0.5)), op.jit(lambda x: op.jvp(f, (x, 2.0), (x, 0.5)))):
+                ys, dys = call(x)
+                for got, wanted in zip(ys, op.jit(f)(x, 2.0)):
+                    self.same(got, wanted)
+                self.assertEqual([d.dtype for d in dys], [y.dtype for y in ys])
+                self.near(dys[0], 2.5 * x, 1e-3), self.near(dys[1], 2)
+        wide = self.x.astype(np.float64)  # captured: the result is f64
+        y, dy = op.jvp(lambda k: op.sum(wide * k), (2.0,), (1.0,))
+        self.same(y, op.jit(lambda k: op.sum(wide * k))(2.0)), self.near(dy, wide.sum(), 1e-12)
 
     def test_vjp(self):
         x, w = self.x, self.w
@@ -910,6 +948,20 @@ class StateLoops(Test):
             op.iterate(lambda s: op.concat([s, s]), x, 2)
         with self.assertRaisesRegex(op.DTypeError, "it must be bool"):
             op.while_loop(lambda s: s, lambda s: s, x, 2)
+
+
+    def test_a_number_of_steps_is_an_integer(self):
+        step = lambda s: s + 1
+        for call in (
+            lambda n: op.iterate(step, 1, n), lambda n: op.fold(lambda s, i: s + 1, 1, n), lambda n: op.fold(lambda s, x: s + 1, 1, length=n),
+            lambda n: op.scan(lambda s, x: (s + 1, s), 1, length=n)[0], lambda n: op.while_loop(lambda s: s < 9, step, 1, bound=n),
+        ):  # fmt: skip
+            for n in (2.7, 2.0, np.float64(2)):
+                with self.assertRaisesRegex(op.DTypeError, "the number of steps must be an integer, not"):
+                    call(n)
+            for n in (2, np.int32(2)):
+                self.assertEqual(int(call(n)), 3)
+        self.assertEqual(int(op.iterate(step, 1, op.Array(2))), 3)
 
 
 class Sorting(Test):

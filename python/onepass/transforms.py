@@ -1,5 +1,6 @@
 """jit, and derivatives of functions. Each accepts a function of arrays, compiled or not, and also works inside a recorded function."""
 import functools
+import operator
 
 from . import _core
 
@@ -38,6 +39,22 @@ def _tensors(nested):
     return [_core._as_tensor(v) for v in nested.leaves]
 
 
+def _count(name, n):
+    """Returns a number of steps as an int. Errors: DTypeError for a float or another value that is not an integer."""
+    if isinstance(n, _core.Tensor):
+        return operator.index(n)  # its error says why
+    try:
+        return operator.index(n)
+    except TypeError:
+        raise _core.DTypeError(f"{name}: the number of steps must be an integer, not {n!r}") from None
+
+
+def _float_type(types):
+    """Returns the type to which the floating-point ones of these types promote; f32 if there is none."""
+    types = {t for t in types if t in (_core.f16, _core.bf16, _core.f32, _core.f64)}
+    return types.pop() if len(types) == 1 else _core.f64 if _core.f64 in types else _core.f32
+
+
 def _compiled(record, options):
     """Returns `record`, called with Tensors inside a recording, else compiled."""
     function = jit(record, **options)
@@ -48,18 +65,41 @@ def _compiled(record, options):
 def value_and_grad(function, argnums=0, has_aux=False, **options):
     """Returns a function that computes f(…) and its gradient by the argument, or the tuple of arguments, at `argnums`.
 
-    has_aux   the function returns (loss, more); the result is ((loss, more), gradient)
-    Errors    ShapeError for a loss that is not a scalar, DTypeError for an integer or bool argument.
+    If f returns a tuple, its first element is the loss; the tuple is returned unchanged with the gradient: ((loss, more), gradient).
+
+    has_aux   True: the function must return a tuple (loss, more)
+    Errors    ShapeError for a loss that is not a scalar, DTypeError for an integer or bool argument, ValueError for argnums that the call lacks.
     """
+    return _with_gradient("value_and_grad", function, argnums, has_aux, options)
+
+
+def _loss_of(name, value, has_aux):
+    """Returns the loss in what a function returned."""
+    if isinstance(value, (tuple, list)):
+        if name == "grad" and not has_aux:
+            raise _core.ValueError("grad: the function returns several values. Return only the loss, or pass has_aux=True for (gradient, more)")
+        if name == "grad" and len(value) != 2:
+            raise _core.ValueError(f"grad: with has_aux=True the function must return (loss, more), not {len(value)} values")
+        if not value:
+            raise _core.ValueError(f"{name}: the function returns an empty {type(value).__name__}. Return the loss first")
+        return value[0]
+    if has_aux:
+        raise _core.ValueError(f"{name}: with has_aux=True the function must return a tuple (loss, more)")
+    if value is None or isinstance(value, dict):
+        raise _core.ValueError(f"{name}: the function returns {'None' if value is None else 'a dict'}. Return the loss, a scalar, or (loss, more)")
+    return value
+
+
+def _with_gradient(name, function, argnums, has_aux, options):
     several = not isinstance(argnums, int)
     wanted = _list_of(argnums)
 
     def recorded(*args, **kwargs):
         value = function(*args, **kwargs)
-        loss = value[0] if has_aux else value
+        loss = _loss_of(name, value, has_aux)
         chosen = [_core._Nested(args[i]) for i in wanted]
         tensors = [_tensors(n) for n in chosen]
-        flat = _core._gradients("value_and_grad", _core._as_tensor(loss), [t for list_ in tensors for t in list_])
+        flat = _core._gradients(name, _core._as_tensor(loss), [t for list_ in tensors for t in list_])
         gradients, at = [], 0
         for nested, list_ in zip(chosen, tensors):
             gradients.append(nested.rebuilt(flat[at : at + len(list_)]))
@@ -70,6 +110,12 @@ def value_and_grad(function, argnums=0, has_aux=False, **options):
 
     @functools.wraps(function, updated=())
     def call(*args, **kwargs):
+        for i in wanted:
+            if not -len(args) <= i < len(args):
+                raise _core.ValueError(
+                    f"{name}: argnums has {i}, but the call has {len(args)} positional argument{'' if len(args) == 1 else 's'}. "
+                    "Pass each argument of a gradient by position"
+                )
         args = [_strong(a) if i in wanted or i - len(args) in wanted else a for i, a in enumerate(args)]
         return compiled(*args, **kwargs)
 
@@ -79,9 +125,10 @@ def value_and_grad(function, argnums=0, has_aux=False, **options):
 def grad(function, argnums=0, has_aux=False, **options):
     """Returns a function that computes the gradient of f(…), a scalar, by the argument, or the tuple of arguments, at `argnums`.
 
-    has_aux   the function returns (loss, more); the result is (gradient, more)
+    has_aux   True: the function must return a tuple (loss, more); the result is (gradient, more)
+    Errors    as value_and_grad; ValueError for a tuple without has_aux.
     """
-    both = value_and_grad(function, argnums, has_aux, **options)
+    both = _with_gradient("grad", function, argnums, has_aux, options)
 
     @functools.wraps(function, updated=())
     def call(*args, **kwargs):
@@ -96,7 +143,7 @@ def vmap(function, in_axes=0, **options):
 
     in_axes   the axis of every argument, or a tuple of one for each; None: the same for all elements. A nested argument's arrays have one axis.
     `function` is recorded once for all elements together, so no loop remains. vmap can be nested and differentiated.
-    Errors    ShapeError for axes of different lengths, or if no argument has an axis.
+    Errors    ShapeError for axes of different lengths, or if no argument has an axis; ValueError if the function returns nothing.
     """
 
     def recorded(*args):
@@ -112,6 +159,8 @@ def vmap(function, in_axes=0, **options):
             given.append(n.rebuilt(elements[at : at + len(list_)]))
             at += len(list_)
         results = _core._Nested(function(*given))
+        if not results.leaves:
+            raise _core.ValueError("vmap: the function returns nothing. Return a Tensor, or a tuple, list, dict or dataclass of Tensors")
         return results.rebuilt(_core._mapped(_tensors(results), elements, all_))
 
     compiled = jit(recorded, **options)
@@ -166,7 +215,7 @@ def _over(kind, function, init, xs, length, reverse):
     def recorded(init, xs=None):
         steps = _Steps(kind, init)
         if xs is None:
-            steps.loop.times(int(number), reverse)
+            steps.loop.times(_count(name, number), reverse)
         else:
             over = _core._Nested(xs)
             steps.loop.over(_tensors(over), reverse)
@@ -190,6 +239,8 @@ def _over(kind, function, init, xs, length, reverse):
             return steps.state()
         return steps.state(), results[0].rebuilt(steps.loop.results()) if results[0] else None
 
+    if isinstance(xs, float):
+        _count(name, xs)
     no_xs, number = xs is None, length if xs is None else xs
     return _run(recorded, init) if no_xs or _number_of(xs) else _run(recorded, init, xs)
 
@@ -203,7 +254,8 @@ def scan(function, init, xs=None, length=None, reverse=False):
     A whole number in place of xs is the number of steps; x is then the step index. With only `length`, x is None. State, xs and results
     may be nested. Each step is recorded (docs/language.md).
 
-    Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths; ValueError for zero or too many steps.
+    Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths; ValueError for zero or too many steps;
+              DTypeError for a number of steps that is not an integer.
     """
     return _over(_SCAN, function, init, xs, length, reverse)
 
@@ -214,11 +266,12 @@ def fold(function, init, xs=None, length=None, reverse=False):
 
 
 def iterate(function, init, steps):
-    """Returns f(f(… f(init))) with `steps` calls of f."""
+    """Returns f(f(… f(init))) with `steps` calls of f. Errors: DTypeError unless `steps` is an integer."""
+    steps = _count("iterate", steps)
 
     def recorded(init):
         loop = _Steps(_ITERATE, init)
-        loop.loop.times(int(steps), False)
+        loop.loop.times(steps, False)
         while loop.loop.next():
             loop.take(function(loop.state()))
         return loop.state()
@@ -234,10 +287,11 @@ def while_loop(cond, body, init, bound=None):
     """
     if bound is None:
         raise _core.ValueError("while_loop: `bound` is missing, the maximum number of steps; each step is recorded, whatever the condition is")
+    bound = _count("while_loop", bound)
 
     def recorded(init):
         loop = _Steps(_WHILE, init)
-        loop.loop.times(int(bound), False)
+        loop.loop.times(bound, False)
         while loop.loop.next():
             state = loop.state()
             loop.loop.condition(_core._as_tensor(cond(state)))
@@ -284,17 +338,31 @@ def _apply(record, *args):
 
 
 def jvp(function, args, tangents):
-    """Returns f(*args) and its forward-mode derivative along `tangents`, which nest like the arguments."""
+    """Returns f(*args) and its forward-mode derivative along `tangents`, which nest like the arguments.
 
-    def recorded(args, tangents):
+    Both have the types that f(*args) has. f is recorded twice if an argument is a float, the first time to learn these types.
+    """
+    leaves = _leaves_of(tuple(args))
+    floats = [i for i, v in enumerate(leaves) if isinstance(v, float)]
+
+    def recorded(args, tangents, numbers):
         nested = _core._Nested(args)
-        xs = _tensors(nested)
-        value = function(*nested.rebuilt(xs))
-        results = _core._Nested(value)
-        dys = _core._jvp(_tensors(results), xs, _tensors(_core._Nested(tangents)))
-        return value, results.rebuilt(dys)
+        xs, dxs, types = _tensors(nested), _tensors(_core._Nested(tangents)), None
+        if floats:  # weakly typed values have no derivative
+            types = [v.dtype for v in _tensors(_core._Nested(function(*args)))]
+            strong = _float_type(types)
+            for i, number in zip(floats, numbers):
+                xs[i] = _core.cast(number, strong)
+                if i < len(dxs):
+                    dxs[i] = _core.cast(dxs[i], strong)
+        results = _core._Nested(function(*nested.rebuilt(xs)))
+        ys = _tensors(results)
+        dys = _core._jvp(ys, xs, dxs)
+        if types:
+            ys, dys = ([_core.cast(v, t) for v, t in zip(vs, types)] for vs in (ys, dys))
+        return results.rebuilt(ys), results.rebuilt(dys)
 
-    return _apply(recorded, tuple(args), tuple(tangents))
+    return _run(recorded, tuple(args), tuple(tangents), [_core.Array(leaves[i], _core.f64) for i in floats])
 
 
 def hessian_vector(function, x, v):

@@ -41,7 +41,7 @@ Nested nested(nb::handle value) {
         if (!value_from(h, v)) return false;
         return out.leaves.append(h), true;
       },
-      false, "a derivative");
+      false, "an argument or result");
   return out;
 }
 
@@ -59,7 +59,8 @@ Tensor as_tensor(nb::handle h) {
 
 void bind_gradients(nb::module_& m) {
   nb::class_<Nested> c(m, "_Nested");
-  c.def("__init__", [](Nested* self, nb::handle value) { new (self) Nested(nested(value)); });
+  c.def(
+      "__init__", [](Nested* self, nb::handle value) { new (self) Nested(nested(value)); }, nb::arg().none());
   c.def_ro("leaves", &Nested::leaves);
   c.def("rebuilt", [](const Nested& self, nb::list leaves) {
     check_lengths("rebuilt", leaves.size(), self.leaves.size());
