@@ -1,6 +1,7 @@
 """Tests the Python module: the guarantees of docs/python.md, by operator and as a whole. Skipped (77) without the module."""
 import collections
 import dataclasses
+import enum
 import functools
 import gc
 import importlib.util
@@ -380,6 +381,29 @@ class Functions(Test):
         g(a, out=(y, w))
         self.near(y, a + 1), self.near(w, a + 2)
         with self.assertRaises(op.ShapeError):
+    def test_subclasses_of_numbers_and_lists(self):
+        class Level(enum.IntEnum):
+            HIGH = 3
+
+        class Ratio(float):
+            pass
+
+        class Layers(list):
+            pass
+
+        a = array((3,))
+        f = op.jit(lambda x, k: x * k)
+        for number in (Level.HIGH, Ratio(0.5)):
+            self.same(f(a, number), a * np.float32(number)), self.same(op.Array(a) * number, a * np.float32(number))
+        self.assertEqual(f.stats()["recordings"], 2)  # an int and a float, not each value
+        self.assertEqual(f(a, np.float64(2)).dtype, op.f64)
+        self.same(op.jit(lambda p: p[0] + p[1])(Layers([a, a])), a + a)
+        self.assertIs(type(op.jit(lambda x: Layers([x, x + 1]))(a)), list)
+        with self.assertRaisesRegex(TypeError, "set.*has no hash"):
+            op.jit(lambda x, s: x)(a, {1, 2})
+        with self.assertRaisesRegex(TypeError, "a static argument: .*list.*has no hash"):
+            op.jit(lambda x, n: x, static="n")(a, [1])
+
             f(a, out=np.zeros(4, np.float32))
         with self.assertRaises(op.DTypeError):
             f(a, out=np.zeros(3))

@@ -175,8 +175,8 @@ Function::Arguments Function::arguments(nb::handle args, nb::handle kwargs, bool
   const auto fixed = [](nb::handle h) {
     Nesting n;
     n.kind = Nesting::Kind::Static;
+    check_hashable(h, "a static argument");
     n.value = nb::borrow(h);
-    static_cast<void>(nb::hash(h));
     return n;
   };
   out.nesting.kind = Nesting::Kind::Tuple;

@@ -44,13 +44,23 @@ bool Nesting::operator==(const Nesting& other) const {
   return value.is(other.value) || (value.type().is(other.value.type()) && value.equal(other.value));  // 1 and True differ
 }
 
+void check_hashable(nb::handle value, const char* what) {
+  if (PyObject_Hash(value.ptr()) != -1) return;
+  PyErr_Clear();
+  throw nb::type_error(
+      fmt::format("{}: {} is neither an array nor a number, nor a tuple, list, dict or dataclass of these. It cannot be a constant of the "
+                  "compiled code either, because it has no hash. Convert it, for example to a tuple",
+                  what, nb::cast<std::string>(nb::repr(value.type())))
+          .c_str());
+}
+
 Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf, bool statics, const char* what) {
   Nesting n;
   PyObject* const p = value.ptr();
   const auto child = [&](nb::handle h) { n.children.push_back(take_apart(h, leaf, statics, what)); };
   if (value.is_none()) {
     n.kind = Nesting::Kind::None;
-  } else if (PyTuple_CheckExact(p) || PyList_CheckExact(p)) {
+  } else if (PyTuple_CheckExact(p) || PyList_Check(p)) {  // a list of a subclass is rebuilt as a list
     n.kind = PyTuple_CheckExact(p) ? Nesting::Kind::Tuple : Nesting::Kind::List;
     for (const nb::handle h : value) child(h);
   } else if (PyDict_Check(p)) {
@@ -74,8 +84,8 @@ Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf
                                        nb::cast<std::string>(nb::repr(value.type())))
                                .c_str());
     n.kind = Nesting::Kind::Static;
+    check_hashable(value, what);
     n.value = nb::borrow(value);
-    static_cast<void>(nb::hash(value));  // TypeError for an unhashable value, which could not be found again
   }
   return n;
 }

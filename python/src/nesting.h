@@ -32,8 +32,11 @@ struct Nesting {
 };
 
 /// Flattens a value. Calls `leaf` for each part that does not nest; `leaf` returns true if the part is a leaf. Other parts become Static
-/// if `statics` is true. Errors: otherwise TypeError, which names `what`.
+/// if `statics` is true. Errors: otherwise TypeError, which names `what`; also for a Static part without a hash.
 Nesting take_apart(nb::handle value, const std::function<bool(nb::handle)>& leaf, bool statics, const char* what);
+
+/// Throws TypeError, which names `what`, for a value without a hash: it could not be found again as a constant of the compiled code.
+void check_hashable(nb::handle value, const char* what);
 
 /// Appends the path of each leaf, in order, starting with `name`: `p.w`, `xs[0]`. Appends empty paths if `name` is empty.
 void leaf_names(const Nesting& nesting, const std::string& name, std::vector<std::string>& out);

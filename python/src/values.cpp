@@ -72,7 +72,16 @@ class Buffer {
   Py_buffer view_;
 };
 
+// NumPy's masked arrays give a buffer of all elements, without the mask. They are a class of Python, so other arrays are asked nothing.
+void refuse_mask(nb::handle h) {
+  if (PyType_HasFeature(Py_TYPE(h.ptr()), Py_TPFLAGS_HEAPTYPE) && nb::hasattr(h.type(), "mask") && nb::hasattr(h.type(), "filled"))
+    throw DTypeError(
+        "a masked array is not accepted, because its mask would be ignored. Pass m.filled(value), or m.data and m.mask as two arrays for "
+        "where(mask, value, data)");
+}
+
 bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
+  refuse_mask(h);
   Py_buffer view;
   if (PyObject_GetBuffer(h.ptr(), &view, PyBUF_RECORDS_RO) != 0) {
     PyErr_Clear();  // for example bf16 of ml_dtypes: other methods follow
@@ -186,7 +195,7 @@ nb::object dtype_object(DType dtype) { return nb::cast(ElementType{dtype}); }
 
 bool array_from(nb::handle h, Array& out) {
   if (nb::inst_check(h) && nb::isinstance<Array>(h)) return out = *nb::inst_ptr<Array>(h), true;
-  if (PyObject_CheckBuffer(h.ptr()) && !PyBytes_Check(h.ptr()) && array_from_buffer(h, out)) return true;
+  if (PyObject_CheckBuffer(h.ptr()) && array_from_buffer(h, out)) return true;
   if (is_dtype_named(h, "bfloat16") && nb::hasattr(h, "view") && !nb::hasattr(h, "data_ptr")) {  // NumPy's, from ml_dtypes
     if (!array_from_buffer(h.attr("view")("uint16"), out)) return false;
     return out = out.bitcast(DType::BF16), true;
@@ -231,15 +240,22 @@ Operand Value::operand() const {
   }
 }
 
+namespace {
+
+// True for Python's floats, subclasses included, but not for NumPy's f64 scalars, which are floats with a strong type.
+bool is_float_number(PyObject* p) { return PyFloat_CheckExact(p) || (PyFloat_Check(p) && !PyObject_CheckBuffer(p)); }
+
+}  // namespace
+
 bool value_from(nb::handle h, Value& out, Buffers* borrowed) {
   PyObject* const p = h.ptr();
-  if (PyFloat_CheckExact(p)) {
+  if (is_float_number(p)) {
     out.kind = Value::Kind::Number;
     out.number = detail::CallArgument(PyFloat_AS_DOUBLE(p));
   } else if (PyBool_Check(p)) {
     out.kind = Value::Kind::Number;
     out.number = detail::CallArgument(p == Py_True);
-  } else if (PyLong_CheckExact(p)) {
+  } else if (PyLong_Check(p)) {  // enumerators of IntEnum too
     out.kind = Value::Kind::Number;
     int overflow = 0;
     const long long value = PyLong_AsLongLongAndOverflow(p, &overflow);

@@ -62,7 +62,7 @@ DType dtype_from(nb::handle h);
 nb::object dtype_object(DType dtype);
 
 /// Makes an Array that shares the memory of a NumPy array, buffer or DLPack tensor, or copies a list or tuple of numbers.
-/// Returns false if `h` is none of these. Errors: DTypeError or ValueError for an unsupported type or layout.
+/// Returns false if `h` is none of these. Errors: DTypeError or ValueError for an unsupported type or layout, or a masked array.
 bool array_from(nb::handle h, Array& out);
 /// Makes the same Array. Errors: also TypeError, which names `what`, if `h` is none of these.
 Array array_from(nb::handle h, const char* what);
