@@ -273,6 +273,64 @@ class Arrays(Test):
             float(x)
 
 
+    def test_one_number(self):
+        loss, x = op.sum(op.Array(array((5,)))), op.Array(array((2, 3)))
+        self.assertEqual(f"{loss:.2f} {loss}", f"{float(loss):.2f} {np.asarray(loss)[()]!s}")
+        self.assertEqual(f"{op.Array(np.int32(7)):03d} {op.Array(True)} {op.cast(0.5, 'bf16')} {op.Array(np.float16(0.1))}", "007 True 0.5 0.1")
+        self.assertEqual(f"{x}", str(x))
+        self.assertEqual((round(loss, 2), round(op.Array(2.5)), round(op.Array(17), -1)), (round(float(loss), 2), 2, 20))
+        self.assertIs(type(round(loss)), int)
+        with self.assertRaisesRegex(TypeError, r"shape \(2, 3\)"):
+            f"{x:.2f}"
+        with self.assertRaisesRegex(TypeError, r"shape \(2, 3\)"):
+            round(x, 1)
+        with self.assertRaisesRegex(TypeError, "no value"):
+            op.jit(lambda x: f"{x:.2f}")(x)
+
+    def test_comparisons_and_divmod_as_numpys(self):
+        a = np.arange(6, dtype=np.float32).reshape(2, 3)
+        x = op.Array(a)
+        self.assertTrue(3.0 in x and [3, 4, 5] in x)
+        self.assertFalse(9 in x or None in x or "3" in x)
+        none, every = np.zeros((2, 3), bool), np.ones((2, 3), bool)
+        for other in (None, "a", b"a"):
+            self.same(x == other, none), self.same(x != other, every)
+            self.same(op.jit(lambda x: x == other)(x), none), self.same(op.jit(lambda x: x != other)(x), every)
+        for got, wanted in zip((*divmod(x, 2), *divmod(7, x + 1), *op.jit(lambda x: divmod(x, 2))(x)), (*divmod(a, 2), *divmod(7, a + 1), *divmod(a, 2))):
+            self.same(got, wanted)
+        for power in (lambda x: pow(x, 2, 3), op.jit(lambda x: pow(x, 2, 3))):
+            with self.assertRaisesRegex(TypeError, "modulus"):
+                power(x)
+
+    def test_assigned_values_that_do_not_fit(self):
+        x = op.Array(np.zeros((2, 3), np.float32))
+        for key, value, shapes in ((0, [1.0, 2.0], r"\[2\].* \[3\]"), ((0, 0), [1.0, 2.0], r"\[2\].* \[\]"), (slice(None), np.ones((1, 2, 3)), r"\[1, 2, 3\].* \[2, 3\]")):
+            with self.assertRaisesRegex(op.ShapeError, "an assignment: .*" + shapes) as caught:
+                x[key] = value
+            self.assertNotIn("Recorded at", str(caught.exception))
+        x[:] = [[1.0], [2.0]]
+        self.same(x, np.float32([[1, 1, 1], [2, 2, 2]]))
+
+    def test_masked_arrays_are_refused(self):
+        x = np.arange(6, dtype=np.float32)
+        m, target = np.ma.masked_array(x, x > 2), op.Array(np.zeros(6, np.float32))
+        double = op.jit(lambda x: x * 2)
+        for call in (
+            lambda: op.sum(m), lambda: double(m), lambda: double({"a": m}), lambda: op.Array(m), lambda: op.evaluate("m*2", {"m": m}, {}), lambda: target + m,
+            lambda: op.jit(lambda x: x + m)(x), lambda: double(x, out=m), lambda: target.__setitem__(slice(None), m),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(op.DTypeError, "masked array.*filled.*where"):
+                call()
+        self.same(op.sum(m.filled(0)), np.float32(3))
+        self.same(op.sum(x.view(np.recarray)), x.sum())  # other subclasses have all elements
+
+    def test_buffers(self):
+        for made in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+            self.same(op.Array(made), np.frombuffer(b"abc", np.uint8))
+        self.assertTrue(op.Array(b"abc").is_read_only)
+        self.same(op.jit(lambda x, k: x + len(k))(np.int32([1]), b"abc"), np.int32([4]))  # a constant, like a string
+
+
 @dataclasses.dataclass
 class Layer:
     w: object
@@ -322,6 +380,29 @@ class Functions(Test):
             op.jit(power)(a, 2)
         with self.assertRaisesRegex(ValueError, "no parameter `m`"):
             op.jit(power, static=["m"])
+
+    def test_subclasses_of_numbers_and_lists(self):
+        class Level(enum.IntEnum):
+            HIGH = 3
+
+        class Ratio(float):
+            pass
+
+        class Layers(list):
+            pass
+
+        a = array((3,))
+        f = op.jit(lambda x, k: x * k)
+        for number in (Level.HIGH, Ratio(0.5)):
+            self.same(f(a, number), a * np.float32(number)), self.same(op.Array(a) * number, a * np.float32(number))
+        self.assertEqual(f.stats()["recordings"], 2)  # an int and a float, not each value
+        self.assertEqual(f(a, np.float64(2)).dtype, op.f64)
+        self.same(op.jit(lambda p: p[0] + p[1])(Layers([a, a])), a + a)
+        self.assertIs(type(op.jit(lambda x: Layers([x, x + 1]))(a)), list)
+        with self.assertRaisesRegex(TypeError, "set.*has no hash"):
+            op.jit(lambda x, s: x)(a, {1, 2})
+        with self.assertRaisesRegex(TypeError, "a static argument: .*list.*has no hash"):
+            op.jit(lambda x, n: x, static="n")(a, [1])
 
     def test_compositions_record_one_graph(self):
         a = array((4,))
@@ -381,29 +462,6 @@ class Functions(Test):
         g(a, out=(y, w))
         self.near(y, a + 1), self.near(w, a + 2)
         with self.assertRaises(op.ShapeError):
-    def test_subclasses_of_numbers_and_lists(self):
-        class Level(enum.IntEnum):
-            HIGH = 3
-
-        class Ratio(float):
-            pass
-
-        class Layers(list):
-            pass
-
-        a = array((3,))
-        f = op.jit(lambda x, k: x * k)
-        for number in (Level.HIGH, Ratio(0.5)):
-            self.same(f(a, number), a * np.float32(number)), self.same(op.Array(a) * number, a * np.float32(number))
-        self.assertEqual(f.stats()["recordings"], 2)  # an int and a float, not each value
-        self.assertEqual(f(a, np.float64(2)).dtype, op.f64)
-        self.same(op.jit(lambda p: p[0] + p[1])(Layers([a, a])), a + a)
-        self.assertIs(type(op.jit(lambda x: Layers([x, x + 1]))(a)), list)
-        with self.assertRaisesRegex(TypeError, "set.*has no hash"):
-            op.jit(lambda x, s: x)(a, {1, 2})
-        with self.assertRaisesRegex(TypeError, "a static argument: .*list.*has no hash"):
-            op.jit(lambda x, n: x, static="n")(a, [1])
-
             f(a, out=np.zeros(4, np.float32))
         with self.assertRaises(op.DTypeError):
             f(a, out=np.zeros(3))
@@ -483,6 +541,7 @@ class Functions(Test):
         op.jit(lambda x: kept.append(x) or x)(a)
         with self.assertRaisesRegex(op.Error, "outside its recording"):
             op.jit(lambda x: x + kept[0])(a)
+        self.assertIn("ended", repr(kept[0]) + str(kept[0]))
         with self.assertRaises(OverflowError):
             op.add(a, 1 << 70)
         self.near(op.jit(lambda x: x + 1)(a), a + 1)  # the errors have no side effects

@@ -104,6 +104,39 @@ def _complex(self):
     return complex(self.item())
 
 
+def _format(self, spec):
+    """Formats an Array of rank 0 like a number: f"{loss:.2f}"; others only without a format."""
+    if self.ndim:
+        if spec:
+            raise TypeError(f"the format {spec!r} is for one number, but the Array has shape {self.shape}. Format x.tolist() or np.asarray(x)")
+        return str(self)
+    if spec or self.dtype in (_core.f64, _core.boolean) or "f" not in self.dtype.name:
+        return format(self.item(), spec)
+    import numpy
+
+    return str(numpy.float16(self.item()) if self.dtype == _core.f16 else numpy.float32(self.item()))  # the digits of its own type
+
+
+def _round(self, ndigits=None):
+    """Rounds an Array of rank 0 to a Python number, as round does for a float."""
+    if self.ndim:
+        raise TypeError(f"round: the Array has shape {self.shape}; round makes one number. Write op.round(x) for each element")
+    return round(self.item(), ndigits)
+
+
+def _divmod(self, other):
+    return _core.floor_div(self, other), _core.remainder(self, other)
+
+
+def _rdivmod(self, other):
+    return _core.floor_div(other, self), _core.remainder(other, self)
+
+
+def _contains(self, value):
+    """True if an element equals the value, which may broadcast."""
+    return bool(_core.any(self == value))
+
+
 def _in_place(operator):
     """Returns a method such as `x += y`, which writes to the Array's memory. Inside a recording, where values are immutable, x becomes the result."""
     compiled = _core.Function(lambda x, y: operator(x, y), None)
@@ -137,6 +170,8 @@ for _class in (_core.Array, _core.Tensor):
     _class.at = property(_At, doc="x.at[key].set(v), add, min, max or mul: x with that part written, as a new array.")
     _class.to_device = _to_device
     _class.__array_namespace__ = _array_namespace
+    _class.__divmod__, _class.__rdivmod__ = _divmod, _rdivmod
 _core.Array.to = _to
 _core.Array.__complex__ = _complex
+_core.Array.__format__, _core.Array.__round__, _core.Array.__contains__ = _format, _round, _contains
 _core.Tensor.device = None  # device of the recorded function

@@ -5,6 +5,14 @@
 
 namespace onepass::python {
 
+/// Returns bools of the shape of x, all equal to `value`.
+nb::object same_everywhere(const Array& x, bool value);
+nb::object same_everywhere(const Tensor& x, bool value);
+
+inline void refuse_modulus(nb::handle modulus) {
+  if (!modulus.is_none()) throw nb::type_error("pow: a third argument, the modulus, is not supported. Write remainder(pow(a, b), m)");
+}
+
 template <class T> void def_operators(nb::class_<T>& c) {
   const auto binary = [&](const char* method, const char* reversed, const char* name, Tensor (*f)(const Operand&, const Operand&)) {
     const RecordOperator record = [f](std::span<const Operand> v) { return f(v[0], v[1]); };
@@ -34,8 +42,19 @@ template <class T> void def_operators(nb::class_<T>& c) {
   binary("__xor__", "__rxor__", "bitwise_xor", &onepass::bitwise_xor);
   binary("__lshift__", "__rlshift__", "shift_left", &onepass::shift_left);
   binary("__rshift__", "__rrshift__", "shift_right", &onepass::shift_right);
-  binary("__eq__", nullptr, "equal", &onepass::equal);
-  binary("__ne__", nullptr, "not_equal", &onepass::not_equal);
+  const auto comparison = [&](const char* method, const char* name, Tensor (*f)(const Operand&, const Operand&), bool differs) {
+    const RecordOperator record = [f](std::span<const Operand> v) { return f(v[0], v[1]); };
+    c.def(
+        method,
+        [name, record, differs](nb::handle a, nb::handle b) {
+          // No element equals None or a text.
+          if (b.is_none() || PyUnicode_Check(b.ptr()) || PyBytes_Check(b.ptr())) return same_everywhere(nb::cast<const T&>(a), differs);
+          return apply(name, "", {a, b}, record);
+        },
+        nb::arg().none());
+  };
+  comparison("__eq__", "equal", &onepass::equal, false);
+  comparison("__ne__", "not_equal", &onepass::not_equal, true);
   binary("__lt__", nullptr, "less", &onepass::less);
   binary("__le__", nullptr, "less_equal", &onepass::less_equal);
   binary("__gt__", nullptr, "greater", &onepass::greater);
@@ -43,13 +62,15 @@ template <class T> void def_operators(nb::class_<T>& c) {
   const RecordOperator power = [](std::span<const Operand> v) { return onepass::pow(v[0], v[1]); };
   c.def(
       "__pow__",
-      [power](nb::handle a, nb::handle b, nb::handle) {
+      [power](nb::handle a, nb::handle b, nb::handle modulus) {
+        refuse_modulus(modulus);
         return apply("pow", "", {a, b}, power);
       },
       nb::arg(), nb::arg() = nb::none());
   c.def(
       "__rpow__",
-      [power](nb::handle a, nb::handle b, nb::handle) {
+      [power](nb::handle a, nb::handle b, nb::handle modulus) {
+        refuse_modulus(modulus);
         return apply("pow", "", {b, a}, power);
       },
       nb::arg(), nb::arg() = nb::none());

@@ -1,13 +1,16 @@
 // Array: elements in memory, shared without a copy with NumPy (buffer protocol) and with all DLPack libraries.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include "arithmetic.h"
+#include "onepass/binding.h"
 #include "runtime/dlpack.h"
 
 namespace onepass::python {
@@ -207,6 +210,11 @@ void set_item(nb::handle self, nb::handle key, nb::handle given) {
   Value value;
   if (!value_from(given, value) || value.kind == Value::Kind::None) value.array = array_from(given, "an assignment");
   const Array from = value.kind == Value::Kind::Number ? array_from(given, "an assignment") : value.array;
+  const bool fits = from.rank() <= part.rank() && std::equal(from.shape().rbegin(), from.shape().rend(), part.shape().rbegin(),
+                                                             [](std::int64_t n, std::int64_t wanted) { return n == wanted || n == 1; });
+  if (!fits)
+    throw ShapeError(fmt::format("an assignment: values of shape [{}] do not broadcast to the assigned part, of shape [{}]",
+                                 fmt::join(from.shape(), ", "), fmt::join(part.shape(), ", ")));
   const Array to = part;  // only its shape is read
   const Unlocked unlocked;
   fill.into(part)(to, from);
@@ -277,6 +285,12 @@ void bind_conversions(nb::class_<Array>& c) {
 }
 
 }  // namespace
+
+nb::object same_everywhere(const Array& x, bool value) {
+  if (!detail::is_recording()) return nb::cast(Array::full(x.shape(), value, DType::Bool).to(x.device()));
+  note_line();
+  return nb::cast(onepass::full(x.shape(), Operand(value, std::source_location{}), DType::Bool));
+}
 
 void bind_dtypes(nb::module_& m) {
   nb::class_<ElementType> c(

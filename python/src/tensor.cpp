@@ -60,6 +60,11 @@ nb::object tensor_item(nb::handle x, nb::handle key) {
 
 nb::object item_by_data(nb::handle x, nb::handle key) { return nb::module_::import_("onepass.indexing").attr("item")(x, key); }
 
+nb::object same_everywhere(const Tensor& x, bool value) {
+  note_line();
+  return nb::cast(onepass::full(x.shape(), Operand(value, kNowhere), DType::Bool));
+}
+
 void bind_tensors(nb::module_& m) {
   nb::class_<Tensor> c(m, "Tensor",
                        "A value of the function that is being recorded. Its shape and dtype are known, but its elements are not. It "
@@ -93,8 +98,14 @@ void bind_tensors(nb::module_& m) {
   c.def("__int__", [](Tensor) -> std::int64_t { fail_value("an int"); });
   c.def("__index__", [](Tensor) -> std::int64_t { fail_value("an index or a length"); });
   c.def("__array__", [](Tensor, nb::args, nb::kwargs) -> nb::object { fail_value("a NumPy array"); });
-  c.def("__repr__", [](Tensor t) {
-    return fmt::format("Tensor({}, {})", nb::cast<std::string>(nb::repr(shape_tuple(t.shape()))), name_of(t.dtype()));
+  c.def("__repr__", [](Tensor t) -> std::string {
+    try {
+      return fmt::format("Tensor({}, {})", nb::cast<std::string>(nb::repr(shape_tuple(t.shape()))), name_of(t.dtype()));
+    } catch (const Error&) { return "Tensor(of a recording that has ended)"; }  // debuggers and tracebacks print it then, too
+  });
+  c.def("__format__", [](nb::handle self, const std::string& spec) {
+    if (!spec.empty()) fail_value("formatted as a number");
+    return nb::str(self);
   });
 }
 
