@@ -1,5 +1,5 @@
 // Measures the overhead of a call: x*w + b over few elements, as a bound call, a call with an existing destination, and a call with a new
-// result. Each is timed alternately with a hand-written loop.
+// result. Each kind of call is timed alternately with a hand-written loop.
 //
 // Then measures programs of one number that changes from call to call, passed as a number and as an Array of rank 0.
 //   calls

@@ -203,7 +203,7 @@ class Server {
     return {{"ok", true}, {"into", true}, {"build_ms", build * 1e3}, {"first_ms", first * 1e3}, {"peak_mib", peak}, {"note", ""}};
   }
 
-  // Measures from the text and the arrays in memory to the last result, in a process that has made one unrelated call.
+  // Measures the time from the text and the arrays in memory to the last result, in a process that has made one unrelated call.
   Json latency(const Json& request) {
     const std::string text = text_member(request, "program");
     std::vector<Array> inputs = load_inputs(request, ProgramText(text, "program").inputs());
@@ -304,7 +304,7 @@ int main(int argc, char** argv) {
     if (options.threads) set_threads(options.threads);
   } catch (const Error& error) { return usage(error.what()); }
   if (!serves) return usage("--serve is missing");
-  // Use kernels of earlier processes only if the runner provides a folder for them.
+  // Uses kernels of earlier processes only if the runner provides a folder for them.
   const char* const folder = std::getenv("PEERS_DISK_CACHE");
   setenv("ONEPASS_CACHE_DIR", folder && *folder ? folder : "none", 1);
   std::ios::sync_with_stdio(false);

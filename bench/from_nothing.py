@@ -14,7 +14,7 @@ calls above n times `settled`. `last slow` is the end of the last call of more t
 in the same process, by as many calls that compile nothing, and so under the same load.
 
 `slow/s` counts the calls of more than 1.5 times `settled` in each second: for the first calls, from 300 ms after the start on (with `--busy`,
-from 1.5 s on), and for the settled ones. The second number is due to the machine; an excess of the first number is due to the library.
+from 1.5 s on), and for the settled calls. The second number is due to the machine; an excess of the first number is due to the library.
 
 `late` is `late` if `last slow` is later than these 300 ms or 1.5 s, for kernels that settle below 20 ms. It is `noise` if that is not
 more frequent than for settled calls (a count within twice its square root).

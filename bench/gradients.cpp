@@ -1,5 +1,5 @@
 // Times gradients against reference computations, alternately:
-//   gelu's second derivative against its first, both relaxed
+//   gelu's second derivative against its first derivative, both relaxed
 //   a loss over 256 separate arrays with its gradient against only the loss
 //   a sum over three axes of one vector: its gradient against the sum
 //   gradients [number of elements: 16777216]
@@ -19,7 +19,7 @@ namespace {
 
 Tensor curve(Tensor x) { return 0.5f * x * (1.0f + tanh(0.7978845608f * (x + 0.044715f * x * x * x))); }
 
-// Computes dot products of all arrays with the first, column by column, then a softmax.
+// Computes dot products of all arrays with the first array, column by column, then a softmax.
 Tensor loss(const std::vector<Tensor>& ys) {
   std::vector<Tensor> dots;
   for (const Tensor& y : ys) dots.push_back(sum(ys[0] * y, 0));

@@ -41,7 +41,7 @@ inline Array random_floats(const std::vector<std::int64_t>& shape, float scale =
   return x;
 }
 
-/// Times the functions alternately. Returns the median seconds per call of each.
+/// Times the functions alternately. Returns the median seconds per call of each function.
 inline std::vector<double> medians(const std::vector<std::function<void()>>& ways, int repeat, int rounds = 31) {
   std::vector<std::vector<double>> times(ways.size());
   for (const auto& way : ways) seconds(way, 5);

@@ -87,7 +87,7 @@ Array random_of(op::DType type, const Shape& shape) {
   return x;
 }
 
-// Returns other values than random_floats, not a multiple of them.
+// Returns values that differ from random_floats and are not a multiple of it.
 Array other_floats(const Shape& shape) {
   const Array x = random_floats(shape);
   Array y = Array::empty(shape, op::f32);

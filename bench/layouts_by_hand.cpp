@@ -201,8 +201,8 @@ void sums_last(const float* x, float* y, Index n, Index c) {
     for (Index k = 0; k < c; ++k) y[k] += x[i * c + k];
 }
 
-// Normalizes one channel at a time: reads its planes twice from memory, and a third time to write; the mean first, then the squares
-// around it.
+// Normalizes one channel at a time. The first pass over its planes computes the mean, the second pass computes the squared differences
+// from the mean, and the third pass writes the result.
 void batch_norm_first(const float* x, const float* g, const float* b, float* y, Index n, Index c, Index m) {
   const float all = static_cast<float>(n * m);
   for (Index k = 0; k < c; ++k) {

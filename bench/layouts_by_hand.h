@@ -18,7 +18,7 @@ void sums_last(const float* x, float* y, std::int64_t n, std::int64_t c);
 void batch_norm_first(const float* x, const float* g, const float* b, float* y, std::int64_t n, std::int64_t c, std::int64_t m);
 void batch_norm_last(const float* x, const float* g, const float* b, float* y, std::int64_t n, std::int64_t c);
 
-/// Computes its derivatives dx, dg, db from dy.
+/// Computes the derivatives dx, dg, db of batch_norm_first and batch_norm_last from dy.
 void batch_norm_first_gradient(const float* x, const float* g, const float* dy, float* dx, float* dg, float* db, std::int64_t n,
                                std::int64_t c, std::int64_t m);
 void batch_norm_last_gradient(const float* x, const float* g, const float* dy, float* dx, float* dg, float* db, std::int64_t n,

@@ -71,7 +71,7 @@ def einsum(text, relaxed):
 
 
 def with_gradients(name, group, arrays, onepass, torch, numpy=None):
-    """Yields a row of the value, and one of value and gradients of its weighted sum by all arrays except the last, the weights."""
+    """Yields a row of the value, and a row of the value and of the gradients of its weighted sum by all arrays except the last, the weights."""
 
     def forward_of(f):
         return lambda op, values: (lambda g: lambda: g(*values[:-1]))(op.jit(f(op)))

@@ -1,7 +1,7 @@
 // Times reductions, scans and indexing against reference operations, alternately:
 //   stacked   256 expressions sum(ys[0]*ys[t], 0), stacked: recorded, fused and compiled, with ONEPASS_CACHE_DIR=none
-//   threads   sums of 64M and 32M elements of four shapes: speedup by a second thread, compared with that of a copy of the array
-//   generic   generic kernels against shape-specialized ones
+//   threads   sums of 64M and 32M elements of four shapes: speedup by a second thread, compared with the speedup of a copy of the array
+//   generic   generic kernels against shape-specialized kernels
 //   scans     cumsum along rows and along columns against a copy of as many bytes
 //   gathers   take of a million rows of 64 floats against a hand-written loop without checks, and against the same kernel without
 //             its check

@@ -1,5 +1,5 @@
-// Measures the cost of shapes: the first call with a new shape, on arrays so small that overhead dominates; the part of the plan
-// verifier, for the golden functions; and elementwise programs with generic against shape-specialized kernels, timed alternately.
+// Measures the cost of shapes: the first call with a new shape, on arrays so small that overhead dominates; the plan verifier's part of
+// that cost, for the golden functions; and elementwise programs with generic against shape-specialized kernels, timed alternately.
 //   shapes [divisor of all sizes: 1, or 0: only new shapes]
 #include <algorithm>
 #include <cstdio>
@@ -159,7 +159,7 @@ void generic_against_specialised(const Row& row) {
       row.name, size, [&] { generic(all); }, [&] { specialised(all); }, 0.9);
 }
 
-// Times rows that are not a multiple of a register: a shape-specialized kernel unrolls loops that a generic one runs.
+// Times rows whose length is not a multiple of a register: a shape-specialized kernel unrolls loops that a generic kernel runs.
 void narrow_rows(std::int64_t rows, std::int64_t columns) {
   const Formula generic = op::formula("x*w + b", in(op::Mode::generic)), specialised = op::formula("x*w + b", in(op::Mode::specialized));
   Array y = Array::zeros({rows, columns}, op::f32);

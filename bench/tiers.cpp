@@ -1,7 +1,7 @@
 // Measures kernels in each tier, next to the estimates of compiler/plan/costs.h: compile time, and run time on one thread, compiled and
 // in the tiled interpreter; and the gain of a shape-specialized kernel. The factors of costs.cpp, and the fraction in `runs_until_hot`,
 // come from this table.
-//   tiers [TEXT]   the programs that have this in them
+//   tiers [TEXT]   only the programs whose text contains TEXT
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -81,7 +81,7 @@ Measured measure(const ProgramText& program, const std::vector<Array>& inputs, s
 int main(int count, char** arguments) {
   const std::string_view wanted = count > 1 ? arguments[1] : "";
   runtime::set_promotion(false);
-  measure(ProgramText("x*3", "first"), {bench::random_floats({10})}, runtime::TierChoice::Optimised);  // opens the compiler
+  measure(ProgramText("x*3", "first"), {bench::random_floats({10})}, runtime::TierChoice::Optimised);  // loads the compiler library
   measure(ProgramText("x*3", "first"), {bench::random_floats({10})}, runtime::TierChoice::Quick);
   fmt::print("{:60} | compile ms, estimated: quick, optimised | run us: tiles, quick, optimised, own; estimated: quick, optimised\n", "");
   for (const Row& row : kRows) {

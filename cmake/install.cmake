@@ -5,7 +5,7 @@
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/onepass)
-# Next to the library, but separate from other versions, whose modules have the same file name.
+# The module is next to the library, but separate from other versions, because their modules have the same file name.
 set(module_folder ${CMAKE_INSTALL_LIBDIR}/onepass-${PROJECT_VERSION})
 
 # Search paths of runtime/codegen.cpp, relative to the folders of libonepass.so and of the command.

@@ -1,4 +1,4 @@
-# Generates report_page.h: the page of tools/report as a string, for ExecutionRecord::html. Regenerated when the page changes.
+# Generates report_page.h: the page of tools/report as a string, for ExecutionRecord::html. The build regenerates it when the page changes.
 set(page ${PROJECT_SOURCE_DIR}/tools/report/report.html)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page})
 file(READ ${page} text)

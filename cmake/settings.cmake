@@ -31,7 +31,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
                       -Wno-dangling-pointer -Wno-mismatched-new-delete)
   add_compile_options(-fno-gnu-unique)  # objcopy cannot make unique symbols local, as the static library requires
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which the same library marks deprecated.
+  # std::stable_sort of gcc 12's library uses std::get_temporary_buffer, which the same library marks as deprecated.
   add_compile_options(-Wno-deprecated-declarations)
 endif()
 if(ONEPASS_WERROR)
@@ -55,8 +55,8 @@ if(ONEPASS_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)  # counts which code an input reaches
 endif()
 
-# All programs find libonepass.so and libonepass_llvm.so in build/<preset>/lib, by a relative path. DT_RPATH instead of DT_RUNPATH: the
-# address sanitizer opens libraries on behalf of the program, and only DT_RPATH is inherited.
+# All programs find libonepass.so and libonepass_llvm.so in build/<preset>/lib, by a relative path. They use DT_RPATH instead of DT_RUNPATH,
+# because the address sanitizer opens libraries on behalf of the program, and only DT_RPATH is inherited.
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_BUILD_RPATH "$ORIGIN;$ORIGIN/../lib")
@@ -84,7 +84,7 @@ set(ONEPASS_COMMON_HEADERS <algorithm> <array> <cstdint> <cstring> <functional> 
   <unordered_map> <utility> <vector> <fmt/format.h>)
 set(ONEPASS_PRECOMPILED "")  # the target that compiles them
 
-# onepass_sources(<variable> <pattern>...): the existing files that match these patterns, searched again at each build.
+# onepass_sources(<variable> <pattern>...): lists the existing files that match these patterns. Each build searches again.
 function(onepass_sources variable)
   list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/)
   file(GLOB files CONFIGURE_DEPENDS ${ARGN})
@@ -119,8 +119,8 @@ function(onepass_component name)
   set(ONEPASS_LINK_SCOPE_${name} ${scope} PARENT_SCOPE)
 endfunction()
 
-# onepass_program(<target> <file name> <folder> <pattern>...): an executable build/<preset>/<folder>/<file name>, linked with the archives.
-# It opens the code generator at run time, so that is a dependency of the build, not of the link.
+# onepass_program(<target> <file name> <folder> <pattern>...): makes an executable build/<preset>/<folder>/<file name>, linked with the
+# archives. It opens the code generator at run time, so that is a dependency of the build, not of the link.
 function(onepass_program target output folder)
   onepass_sources(sources ${ARGN})
   if(NOT sources)
@@ -136,8 +136,8 @@ function(onepass_program target output folder)
   endif()
 endfunction()
 
-# Sources that read files and texts from others, in any program, are compiled with checks of buffer bounds and of the stack. Other runtime
-# sources are not, since warm calls take only a few nanoseconds.
+# Sources that read untrusted files and texts, in any program, are compiled with checks of buffer bounds and of the stack. Other runtime
+# sources have no such checks, since warm calls take only a few nanoseconds.
 set(hardened -fstack-protector-strong)
 if(NOT ONEPASS_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   list(APPEND hardened -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)  # needs optimization; the sanitizers check more
@@ -156,7 +156,7 @@ function(onepass_compress_lines target)
   endif()
 endfunction()
 
-# onepass_harden(<target>): the same checks for a program. Data written by the dynamic linker is read-only before main() starts.
+# onepass_harden(<target>): adds the same checks to a program. Data written by the dynamic linker is read-only before main() starts.
 function(onepass_harden target)
   if(NOT TARGET ${target})
     return()

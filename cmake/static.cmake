@@ -1,6 +1,6 @@
 # onepass_static: libonepass.a, the library with the code generator and LLVM, for programs that consist of one file. It is one object, made
-# of the same objects and archives as the shared libraries. All symbols except those of libonepass.so are local, so it does not conflict
-# with another LLVM or fmt. It is joined in two steps, since LLVM's part has its own __cxa_atexit (compiler/llvm/codegen.cpp).
+# of the same objects and archives as the shared libraries. All symbols except the symbols of libonepass.so are local, so it does not
+# conflict with another LLVM or fmt. It is joined in two steps, since LLVM's part has its own __cxa_atexit (compiler/llvm/codegen.cpp).
 
 find_program(ONEPASS_BFD NAMES ld.bfd DOC "GNU ld, which joins objects")
 if(NOT ONEPASS_BFD OR NOT CMAKE_OBJCOPY OR NOT TARGET LLVMX86CodeGen)
@@ -77,7 +77,7 @@ target_compile_features(onepass_static INTERFACE cxx_std_20)
 target_link_options(onepass_static INTERFACE -pthread LINKER:-z,nodelete)
 target_link_libraries(onepass_static INTERFACE ${CMAKE_DL_LIBS} m ${archives_shared})
 add_dependencies(programs onepass_static)
-# For pkg-config --static.
+# Flags for pkg-config --static.
 set(onepass_static_libraries "-pthread -Wl,-z,nodelete")
 foreach(library ${CMAKE_DL_LIBS} m ${archives_shared})
   string(REGEX REPLACE "^.*/lib([^/]*)[.]so$" "\\1" name "${library}")

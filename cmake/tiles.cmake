@@ -1,6 +1,6 @@
 # Compiles the loops of compiler/tiles once for each instruction set. The compiler must not change results of a loop, but may ignore errno
-# and floating-point exception flags. Otherwise it does not vectorize many loops. The same happens if it unswitches a loop on a single
-# operand's condition.
+# and floating-point exception flags. Otherwise the compiler does not vectorize many loops. It also fails to vectorize a loop that it
+# unswitches on the condition of a single operand.
 #
 # Sanitizers are off for these loops, since they prevent vectorization. A program of the build generates the elementary functions for them.
 

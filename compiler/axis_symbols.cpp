@@ -61,7 +61,7 @@ void AxisSymbols::visit(NodeId id) {
     case ir::OpKind::Source:
       for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
       return;
-    case ir::OpKind::Gather:  // axes of the indices, and x's where they match; the result of a scatter_add has x's own axes
+    case ir::OpKind::Gather:  // axes of the indices, and x's axes where they match; a scatter_add has x's axes
     case ir::OpKind::Scatter: {
       const auto places = static_cast<NodeId>(operands[1]);
       const NodeId mine = node.op == Op::Gather ? places : from, other = node.op == Op::Gather ? from : places;
@@ -180,7 +180,7 @@ void AxisSymbols::reshape(std::span<std::uint32_t> to, List to_shape, std::span<
       to[i0] = it->second;
       continue;
     }
-    // several axes from one or several: known if the factors line up, else fresh
+    // Axes are merged or split: their symbols are known if the factors match, else fresh.
     std::size_t p = 0;
     for (std::size_t k = i0; k < i; ++k) {
       if (to_shape[k] == 1) {

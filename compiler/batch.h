@@ -18,7 +18,7 @@ struct Batched {
 };
 
 /// Appends to `graph` each y for all n values of the operands, with shape [n, shape of y]. Nodes that depend on no batched operand are
-/// shared. A y without such a dependency is broadcast. Requires at least one operand and the same n for all.
+/// shared. A y without such a dependency is broadcast. Requires at least one operand and the same n for all operands.
 ///
 /// Errors    ShapeError that names `name`, if a value exceeds the axes or bytes that `limits` allow.
 std::vector<ir::NodeId> batch(ir::Graph& graph, std::span<const ir::NodeId> ys, std::span<const Batched> operands, const Limits& limits,

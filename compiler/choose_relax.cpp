@@ -30,8 +30,8 @@ Graph passed(const Graph& recorded, const Relax& relaxations) {
   return copy_results(std::move(graph));
 }
 
-// Returns the amount of data that kernels store for each other and load. Each value weighs 1024 for each axis longer than 1, so exact
-// lengths have no effect, as in the passes.
+// Returns the amount of data that kernels store and load to pass values on to other kernels. Each value weighs 1024 for each axis longer
+// than 1, so exact lengths have no effect, as in the passes.
 double moved_between_kernels(const Graph& recorded, const Relax& relaxations) {
   const Graph graph = passed(recorded, relaxations);
   const Partition partition = fuse(graph);

@@ -7,9 +7,9 @@
 
 namespace onepass::compiler {
 
-/// Returns all of `allowed` if the kernels then exchange no more data than in the strict form. Otherwise returns all but one of them, or no
-/// relaxation if dropping one does not suffice. The choice depends only on the recorded graph, with extents seen as 0, 1 or many. So every
-/// mode and every call of one structure computes the same operators.
+/// Returns all of `allowed` if the kernels then exchange no more data than in the strict form. Otherwise returns all relaxations except
+/// one, or no relaxation if it does not suffice to drop one relaxation. The choice depends only on the recorded graph, with extents seen as
+/// 0, 1 or many. So every mode and every call of one structure computes the same operators.
 Relax choose_relax(const ir::Graph& recorded, const Relax& allowed);
 
 }  // namespace onepass::compiler

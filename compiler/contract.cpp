@@ -2,7 +2,7 @@
 //
 //   matmul: a {i, k}, b {k, j}, result {i, j}          index space [i, j, k], k reduced
 //     a as [i, 1, k], stretched; b permuted to {j, k} as [1, j, k], stretched
-//     contract_rows, since each operand has an index that the other lacks; a matrix times a vector is contract_lanes
+//     contract_rows, since each operand has an index that the other operand lacks; a matrix times a vector is contract_lanes
 #include "compiler/contract.h"
 
 #include <algorithm>
@@ -98,7 +98,8 @@ NodeId contract(Graph& graph, Indexed a, Indexed b, std::span<const int> result)
   const std::int64_t reduced = element_count(List(shape).subspan(result.size()));
   if (reduced == 0 && element_count(to) != 0) return graph.constant(dtype, graph.intern(to), 0);
   const NodeId x = spread(graph, a, space, shape), y = spread(graph, b, space, shape);
-  // Without contracted indices simplify makes this a product. It is not made one here, because the derivative of a contraction has no mul0.
+  // Without contracted indices, simplify turns this node into a product. This function keeps the contraction, because the derivative of a
+  // contraction has no mul0.
   const auto ends_in_last = [&](const Indexed& x) {
     return contracted.empty() || !has(x.indices, contracted.back()) || last_index(x) == contracted.back();
   };
@@ -176,7 +177,7 @@ NodeId contraction_of_diagonal(Graph& graph, NodeId id, std::int64_t offset, std
       const std::int64_t attributes[] = {offset, at(0), at(1)};
       x = {view(graph, Op::Diagonal, x.node, to, attributes), std::move(indices)};
     }
-    for (int k = 0; k < 2; ++k) {  // after the diagonal view, neither of the two is left
+    for (int k = 0; k < 2; ++k) {  // the diagonal view removes both axes
       if (at(k) == static_cast<std::ptrdiff_t>(x.indices.size())) continue;
       const auto place = static_cast<std::size_t>(at(k));
       std::vector<std::int64_t> to(graph.shape(x.node).begin(), graph.shape(x.node).end()), attributes(2 * to.size(), 0);

@@ -29,10 +29,10 @@ ir::NodeId contract(ir::Graph& graph, Indexed a, Indexed b, std::span<const int>
 ir::NodeId contraction_of_diagonal(ir::Graph& graph, ir::NodeId id, std::int64_t offset, std::int64_t axis1, std::int64_t axis2,
                                    std::int64_t count);
 
-/// Returns the value that a contraction's operand is a broadcast of. The operand's cotangent goes to that value.
+/// Returns the value whose broadcast is the operand of a contraction. The operand's cotangent goes to that value.
 ir::NodeId contracted_from(const ir::Graph& graph, ir::NodeId operand);
-/// Returns the cotangent of operand `which` of the contraction `id`, given the cotangent g of its result. It is a contraction of plain
-/// products.
+/// Returns the cotangent of operand `which` of the contraction `id`, given the cotangent g of its result. The returned
+/// cotangent is a contraction of plain products.
 ir::NodeId contraction_gradient(ir::Graph& graph, ir::NodeId id, int which, ir::NodeId g);
 
 }  // namespace onepass::compiler

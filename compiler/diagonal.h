@@ -10,8 +10,8 @@ struct Diagonal {
   std::int64_t offset, axis1, axis2, count;
 };
 
-/// Returns the other axes of x followed by the diagonal. If x is a contraction, or elementwise operators on one, only diagonal elements are
-/// contracted: k products each, in the order of the whole contraction. Otherwise returns a view.
+/// Returns the other axes of x followed by the diagonal. If x is a contraction, or elementwise operators on a contraction, only diagonal
+/// elements are contracted: k products each, in the order of the whole contraction. Otherwise returns a view.
 ir::NodeId diagonal(ir::Graph& graph, ir::NodeId x, const Diagonal& where);
 
 }  // namespace onepass::compiler

@@ -4,7 +4,7 @@
 //   y = broadcast(b):             db = one sum over every stretched axis
 //   y = contract(a, b):           da = contract(g, b), db = contract(a, g): plain products
 // The elementwise rules are the gradient column of ir/ops.def, from which the switch below is generated. The structural rules are in this
-// file. A function with a custom rule (DerivativeRule) is differentiated as a whole, at its first result. Values that no x leads to, and
+// file. A function with a custom rule (DerivativeRule) is differentiated as a whole, at its first result. Values that depend on no x, and
 // values of non-float types, get no adjoint.
 //
 // Left out on purpose: simplification (mul0(1, x) stays; simplify runs later), and the choice of residuals. Zero cotangents are not
@@ -23,7 +23,7 @@ using namespace ir;
 
 namespace {
 
-// These helpers are used only by the gradient column.
+// Only the gradient column uses these helpers.
 Expr sign(Expr a) { return apply(Op::Sign, {a}); }
 Expr reciprocal(Expr a) { return apply(Op::Reciprocal, {a}); }
 Expr share(Expr g, Expr mine, Expr other) { return apply(Op::Share, {g, mine, other}); }
@@ -151,8 +151,8 @@ Expr flipped(Expr x, std::int64_t axis) {
   return view(x, Op::Slice, x.shape(), box);
 }
 
-/// The windows read x at place*step + index*spacing. g, stretched by the step and padded, is read through windows again. In these, x's own
-/// element is at the last index minus `index`. The sum is over the index axis in front, so rows are added.
+/// The windows read x at place*step + index*spacing. g, stretched by the step and padded, is read through windows again. In these windows,
+/// x's own element is at the last index minus `index`. The sum is over the index axis in front, so rows are added.
 Expr window_gradient(Expr g, List attributes, ListId from) {
   Graph& graph = g.graph();
   const auto axis = static_cast<std::size_t>(attributes[0]);
@@ -188,7 +188,7 @@ Expr sort_gradient(Expr g, Expr x, List attributes) {
           graph.add(Op::ScatterAdd, g.dtype(), x.shape(), {graph.constant(g.dtype(), x.shape(), 0), places, g.id()}, attributes.first(1))};
 }
 
-/// Equal elements share the cotangent equally; NaNs share that of a NaN result.
+/// Equal elements share the cotangent equally; NaNs share the cotangent of a NaN result.
 Expr extremum_gradient(Expr g, Expr x, Expr y, List axes) {
   const Expr mine = (x == spread(y, axes, x.shape())) | isnan(x);
   const Expr count = reduce_sum(cast(mine, x.dtype()), axes);
@@ -275,7 +275,8 @@ Expr scatter_gradient(Expr g, Expr y, std::size_t operand, List axis) {
   return {graph, graph.add(Op::Gather, g.dtype(), graph[places].shape, {g.id(), places}, axis)};
 }
 
-/// For set, the cotangent goes to the last update of each index. For min and max, all equal updates, and x if equal, share it.
+/// For set, the cotangent goes to the last update of each index. For min and max, all updates that equal the result share the cotangent; x
+/// shares it too if it equals the result.
 Expr assign_gradient(Expr g, Expr y, std::size_t operand, List attributes) {
   Graph& graph = g.graph();
   const Expr x{graph, graph.operand(y.id(), 0)}, places{graph, graph.operand(y.id(), 1)}, updates{graph, graph.operand(y.id(), 2)};

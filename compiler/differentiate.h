@@ -12,8 +12,9 @@
 
 namespace onepass::compiler {
 
-/// A part of the graph with a custom derivative: the user's (custom_vjp), or one that recomputes the part (checkpoint). Result k is an
-/// Identity with attributes {rule index, k}. The results have consecutive ids, after all nodes that they depend on.
+/// A part of the graph with a custom derivative. The user wrote the derivative (custom_vjp), or the derivative recomputes the part
+/// (checkpoint). Result k is an Identity with attributes {rule index, k}. The results have consecutive ids, after all nodes that they
+/// depend on.
 struct DerivativeRule {
   std::vector<ir::NodeId> arguments;
   std::vector<ir::NodeId> results;
@@ -25,8 +26,9 @@ struct DerivativeRule {
 /// Rules by index. They are shared pointers because a backward function may add rules during its call.
 using DerivativeRules = std::vector<std::shared_ptr<const DerivativeRule>>;
 
-/// Appends to `graph` the derivatives of Σ cotangents·ys with respect to each of `xs`, in order. Each has the type and shape of its x, and
-/// is a constant zero if no y depends on x. Each cotangent has the type and shape of its y. `names` of the xs are used only in messages.
+/// Appends to `graph` the derivatives of Σ cotangents·ys with respect to each of `xs`, in order. Each derivative has the type and shape of
+/// its x, and is a constant zero if no y depends on x. Each cotangent has the type and shape of its y. `names` of the xs are used only in
+/// messages.
 ///
 /// Order     docs/language.md: the cotangents of one value are added in sequence, in reverse graph order: later nodes first, and within
 ///           a node the last operand first. `ys` count as operands of a final node. A broadcast's derivative is one sum.

@@ -20,7 +20,7 @@ PairOrder pairs_from_the_left(std::size_t operands);
 /// first. The result is optimal for up to ten operands (dynamic programming over their subsets). Beyond that it is greedy, and never costs
 /// more than pairs from the left.
 ///
-/// operands   the indices of each operand, without those along which it is broadcast
+/// operands   the indices of each operand, without indices along which it is broadcast
 /// result     the indices of the result
 PairOrder cheapest_pairs(std::span<const std::vector<int>> operands, const std::vector<int>& result,
                          const std::map<int, std::int64_t>& extents);

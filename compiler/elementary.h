@@ -9,7 +9,7 @@
 
 namespace onepass::compiler {
 
-/// A number during evaluation. The code that reads it determines its type; bool is 0 or 1, u64 its bits.
+/// A number during evaluation. The code that reads it determines its type; a bool is 0 or 1, a u64 is its bits.
 union Scalar {
   std::int64_t integer;
   double real;

@@ -1,8 +1,8 @@
 // expansion_order: see expansion_order.h. The order affects no result bits.
 //
-//   erf: a polynomial for small operands; another for large ones, which ends in an exponential. In the written order the first completes
-//   before the second begins. The processor looks ahead only a few hundred instructions and stalls on the exponential. In this order the
-//   first polynomial fills the stalls of the second.
+//   erf: a polynomial for small operands; another polynomial for large operands, which ends in an exponential. In the written order the
+//   first polynomial completes before the second polynomial begins. The processor looks ahead only a few hundred instructions and stalls on
+//   the exponential. In this order the first polynomial fills the stalls of the second polynomial.
 #include "compiler/expansion_order.h"
 
 #include <algorithm>
@@ -119,7 +119,7 @@ class Ordering {
   }
 
   const ir::Graph& g_;
-  const int latency_;  // counted in operators issued meanwhile
+  const int latency_;  // in operators that the processor issues during one operation
   const int limit_;
   std::vector<int> height_, ready_;
   std::vector<std::vector<NodeId>> users_;

@@ -13,8 +13,8 @@ struct RegisterUse {
 };
 
 /// Returns all nodes of an expansion, each after its operands. Nodes on the longest path to the result come first, as long as the live
-/// values fit in the registers. Short paths then fill the stalls of long ones. An expansion with a `rare` keeps its written order. So does
-/// one in which the new order would keep too many values alive.
+/// values fit in the registers. Short paths then fill the stalls of long paths. An expansion keeps its written order if it has a `rare`, or
+/// if the new order would keep too many values alive.
 std::vector<ir::NodeId> expansion_order(const ir::Graph& expansion, RegisterUse registers);
 
 }  // namespace onepass::compiler

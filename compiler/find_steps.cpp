@@ -1,14 +1,14 @@
 // find_steps: see find_steps.h.
 //
-//   h[t] = w + a*r[t] + b*h[t-1], t < 10000      nodes slice, mul, add, mul, add, repeated: becomes one node steps, with the last add as the
-//                                                 next state; other readers of an h[t] read slices of its results
+//   h[t] = w + a*r[t] + b*h[t-1], t < 10000      nodes slice, mul, add, mul, add, repeated: becomes one node steps, with the last add as
+//                                                the next state; other readers of an h[t] read slices of its results
 //
 // Nodes are in recording order, so equal steps are a run of repeating nodes. Node i + period equals node i except for its operands, which
 // advance by a constant from each step to the next. An operand that advances by the period is a value of the same step, or of an earlier
-// one: a state. One that stays fixed is a capture. All others are one node for each step, or slices of an array.
+// step: a state. An operand that stays fixed is a capture. All other operands are one node for each step, or slices of an array.
 //
-// Nodes that the recurrence does not need stay written out. Each step has one copy of them, and reroll makes these one expression. Left out
-// on purpose: steps with reductions or matrix products, pure sums (reroll adds them), halves.
+// Nodes that the recurrence does not need stay written out. Each step has one copy of them, and reroll turns these copies into one
+// expression. Left out on purpose: steps with reductions or matrix products, pure sums (reroll adds them), halves.
 #include "compiler/find_steps.h"
 
 #include <algorithm>
@@ -223,7 +223,7 @@ class Finder {
   }
 
   // Marks the nodes that the recurrence needs, by repeatedly removing nodes without a reader in the run. Returns false if no node is left,
-  // or only sums.
+  // or if only sums are left.
   bool find_needed(Run& run) const {
     const NodeId n = run.period;
     std::vector<std::uint32_t> readers(n, 0);

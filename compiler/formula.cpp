@@ -171,8 +171,9 @@ class Evaluator {
 
   void count(std::size_t& counter, std::size_t most) {
     if (++counter > most)
-      throw ValueError(
-          fmt::format("the program has more than {} nodes after its calls are expanded, the limit `max_nodes`", r_.limits.max_nodes));
+      throw ValueError(fmt::format(
+          "the program has more than {} nodes after its calls are expanded, the limit `max_nodes`. Raise the limit or split the program",
+          r_.limits.max_nodes));
   }
 
   // ---- frames
@@ -639,10 +640,10 @@ class Evaluator {
     const language::Function& function = program_.functions[node.d];
     const std::string_view name = program_.name(function.name);
     if (frames_.size() >= program_.limits.nesting)
-      fail(fmt::format("the calls nest deeper than {}, the limit `nesting`", program_.limits.nesting));
+      fail(fmt::format("the calls nest deeper than {}, the limit `nesting`. Raise the limit or nest fewer calls", program_.limits.nesting));
     const std::span<const language::Argument> arguments = program_.arguments_of(node);
     const std::size_t first = stack_.size() - arguments.size();
-    std::vector<std::size_t> given(function.parameters.size(), kAbsent);  // by parameter: which argument
+    std::vector<std::size_t> given(function.parameters.size(), kAbsent);  // by parameter: index of its argument
     const auto signature = [&] {
       std::string text = std::string(name) + "(";
       for (const language::Parameter& parameter : function.parameters) {
@@ -722,7 +723,8 @@ class Evaluator {
         fail(fmt::format("{}: only {} arguments can be given without a name: {}. Pass other arguments of its function by name, as in `a=a`",
                          name, functions + 2, kForms[which]));
       } else if (over_xs && keyword == "reverse") {
-        if (argument.kind != Argument::Kind::Value) fail(fmt::format("{}: `reverse` must be true or false", name));
+        if (argument.kind != Argument::Kind::Value)
+          fail(fmt::format("{}: `reverse` must be true or false, not {}", name, kind_text(argument)));
         reverse = r_.flag(argument.value, "`reverse`");
       } else {
         others.emplace_back(arguments[i].keyword, std::move(argument));
@@ -759,7 +761,7 @@ class Evaluator {
     }
     check_others(loop, name, elements);
     if (frames_.size() >= program_.limits.nesting)
-      fail(fmt::format("the calls nest deeper than {}, the limit `nesting`", program_.limits.nesting));
+      fail(fmt::format("the calls nest deeper than {}, the limit `nesting`. Raise the limit or nest fewer calls", program_.limits.nesting));
     loops_.push_back(std::move(loop));
     next_step();
   }
@@ -908,7 +910,7 @@ class Evaluator {
   std::vector<std::uint32_t> lines_;                           // start offset of each line
   std::vector<std::uint32_t> source_of_line_;                  // in graph.sources, by line from 1
   std::vector<std::optional<ElementwiseFunction>> functions_;  // by name: results of earlier lookups
-  std::size_t line_ = 0;                                       // the current line; below, its begin and end
+  std::size_t line_ = 0;                                       // number of the current line; line_begin_ and line_end_ are its ends
   std::uint32_t line_begin_ = kAbsent, line_end_ = 0;
   std::uint32_t offset_ = 0;
   std::size_t operators_ = 0, visited_ = 0;

@@ -28,8 +28,8 @@ struct FormulaInput {
 
 /// Records the program for these arguments (tensors and numbers), as nodes and outputs of `recorder.graph`. `signature` must be the
 /// program's own; `arguments` are in its order. Uses no C++ recursion, however deeply calls or expressions nest.
-/// Errors    FormulaError at the place in the text: every onepass::Error of the recorder, and violations of the language's rules for functions,
-///           parameters and results. `recorder.limits.max_nodes` also bounds the operators evaluated after calls are expanded.
+/// Errors    FormulaError with the position in the text, for every onepass::Error of the recorder and for violations of the rules for
+///           functions, parameters and results. `recorder.limits.max_nodes` also bounds the operators evaluated after calls are expanded.
 void record_formula(Recorder& recorder, const language::Program& program, const FormulaSignature& signature,
                     std::span<const Value> arguments);
 

@@ -67,7 +67,7 @@ struct Functions {
 
   std::string_view text(std::size_t i) const {
     if (bound[i].kind == Argument::Kind::Text) return bound[i].text;
-    throw ValueError(fmt::format("{}: `{}` must be a text in quotes", name, parameters[i]));
+    throw ValueError(fmt::format("{}: `{}` must be a string in quotes", name, parameters[i]));
   }
 
   // ---- composites, in terms of other operators
@@ -214,7 +214,7 @@ struct Functions {
 using FunctionBody = std::function<std::vector<Value>(Functions&)>;
 struct FunctionRow {
   std::string_view name;
-  // Parameters such as `x, axis=, keepdims=`. A trailing `=` marks an optional one; `xs...` takes any number of values, as a list.
+  // Parameters such as `x, axis=, keepdims=`. A trailing `=` marks an optional parameter; `xs...` takes any number of values, as a list.
   std::string_view parameters;
   FunctionBody implementation;
 };

@@ -83,7 +83,7 @@ const std::vector<Row>& first_rows() {
       {"ceil", "x", elementwise(Op::Ceil)},
       {"trunc", "x", elementwise(Op::Trunc)},
       {"round", "x", elementwise(Op::Round)},
-  // expanded operators, from ir/ops.def; if two rows have one name (pow), the first counts
+  // expanded operators, from ir/ops.def; if two rows have the same name (pow), the first row counts
 #define EXPANDED(id, arity, text, ...) {text, arity == 1 ? "x" : "a, b", elementwise(Op::id)},
 #define SHORTENED(...)
 #include "ir/ops.def"
@@ -168,7 +168,7 @@ const std::vector<Row>& first_rows() {
       {"std", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
          return f.root(f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false)));
        })},
-      // aliases, because C++ takes an unqualified `std` for the namespace
+      // aliases, because C++ parses an unqualified `std` as the namespace
       {"variance", "x, axis=, ddof=, keepdims=", one([](Functions& f) {
          return f.variance(f.value(0), f.axes(1), f.integer(2, 0), f.flag(3, false));
        })},
@@ -322,7 +322,7 @@ const std::vector<Row>& first_rows() {
   return table;
 }
 
-// Returns all rows: the rows above, then those of the other files.
+// Returns all rows: the rows above, then the rows of the other files.
 const std::vector<Row>& rows() {
   static const std::vector<Row>& table = *[] {
     auto* all = new std::vector<Row>(first_rows());
@@ -376,7 +376,7 @@ struct Callable {
   static constexpr std::size_t kNone = ~std::size_t{0};
 };
 
-// Hash table of rows by name, with the rows parsed so far. A process that calls five functions parses five rows, not all.
+// Hash table of rows by name, with the rows parsed so far. A process that calls five functions parses five rows, not all rows.
 class Callables {
  public:
   static const Callables& instance() {

@@ -38,12 +38,15 @@ Value arange(Functions& f) {
                by = has_step ? f.value(2).literal.integer : 1;
     const Wide span = by > 0 ? to - from : from - to, each = by > 0 ? by : -by;
     const Wide n = span <= 0 ? 0 : (span + each - 1) / each;
-    if (n > std::numeric_limits<std::int64_t>::max()) throw ShapeError("arange: the length does not fit in 64 bits");
+    if (n > std::numeric_limits<std::int64_t>::max())
+      throw ShapeError(fmt::format("arange: the length {:.4g} does not fit in 64 bits", static_cast<double>(n)));
     count = static_cast<std::int64_t>(n);
   } else {
     const double n = std::ceil((stop - start) / step);
     if (!(n < 0x1p62))
-      throw ValueError(fmt::format("arange: the range from {} to {} in steps of {} has no valid number of elements", start, stop, step));
+      throw ValueError(
+          fmt::format("arange: the range from {} to {} in steps of {} has no valid number of elements; it must be finite and below 2^62",
+                      start, stop, step));
     count = n > 0 ? static_cast<std::int64_t>(n) : 0;
   }
   const DType type = f.type(3, whole ? DType::I64 : DType::F32);
@@ -100,7 +103,7 @@ Value band(Functions& f, Op op) {
 Value triangle(Functions& f, Op op) {
   const Value x = f.r.node_of(f.value(0));
   const auto shape = f.r.shape(x);
-  if (shape.size() < 2) throw ShapeError(fmt::format("{}: {} has fewer than two axes", f.name, f.r.describe(x)));
+  if (shape.size() < 2) throw ShapeError(fmt::format("{}: {} has fewer than two axes; at least two are required", f.name, f.r.describe(x)));
   return f.r.where(beside_diagonal(f, op, shape[shape.size() - 2], shape.back(), 1), x, f.number(x, 0));
 }
 
@@ -182,11 +185,12 @@ Value pad(Functions& f) {
   if (f.has(3)) throw ValueError(fmt::format("pad: mode \"{}\" takes no value", mode));
   Value x = f.r.node_of(f.value(0));
   const Shape from(f.r.shape(x).begin(), f.r.shape(x).end());
-  static_cast<void>(f.r.pad(x, low, high, std::nullopt));  // for its errors only
+  static_cast<void>(f.r.pad(x, low, high, std::nullopt));  // called only for its errors
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (low[i] == 0 && high[i] == 0) continue;
     if (from[i] == 0)
-      throw ShapeError(fmt::format("pad: axis {} of {} is empty, but mode \"{}\" repeats its elements", i, f.r.describe(x), mode));
+      throw ShapeError(fmt::format("pad: axis {} of {} is empty, but mode \"{}\" repeats its elements. Use mode \"constant\"", i,
+                                   f.r.describe(x), mode));
     std::vector<Value> parts;
     if ((low[i] + high[i]) / std::max<std::int64_t>(from[i] - 1, 1) > 4096)
       throw ShapeError(fmt::format("pad: {} and {} elements around axis {} of {} are too many for mode \"{}\". Use tile.", low[i], high[i],

@@ -141,7 +141,7 @@ Value quantile(Functions& f, bool skips) {
   return f.r.reshape(f.r.transpose(y, order), shape);
 }
 
-// Returns the middle element of each row, or the mean of the two middle ones; NaN if the row contains a NaN.
+// Returns the middle element of each row, or the mean of the two middle elements; NaN if the row contains a NaN.
 Value middle_of(Functions& f, const Rows& rows) {
   const std::size_t axis = rows.kept.size();
   const std::int64_t middle = rows.length / 2;

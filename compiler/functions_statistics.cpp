@@ -1,7 +1,7 @@
 // Rows of the table of named operators: statistics. Operators that skip NaN replace it by a neutral number, so that each reduces the same
 // elements in the same order.
 //   nanmean(x)          sum(where(isnan(x), 0, x)) / cast(sum(not isnan(x)))
-//   gradient(x, h)      concat of the first differences at the ends and the central ones between
+//   gradient(x, h)      concat of one-sided differences at the ends and central differences between
 //   histogram(x, n)     scatter_add of ones at the bins, computed from the distance to the first edge and corrected by the adjacent edges
 #include <array>
 #include <cmath>
@@ -212,7 +212,7 @@ std::vector<Value> gradient(Functions& f) {
     for (const std::int64_t a : f.integers(2)) axes.push_back(axis_in(f, x, a));
   else
     for (std::int64_t a = 0; a < static_cast<std::int64_t>(f.r.shape(x).size()); ++a) axes.push_back(a);
-  if (axes.empty()) throw ShapeError(fmt::format("gradient: {} has no axis", f.r.describe(x)));
+  if (axes.empty()) throw ShapeError(fmt::format("gradient: {} has no axis; at least one is required", f.r.describe(x)));
   std::vector<std::optional<Value>> spacings(axes.size());
   if (f.has(1)) {
     if (f.at(1).kind != Argument::Kind::List) std::ranges::fill(spacings, f.value(1));
@@ -245,7 +245,8 @@ Value trapezoid(Functions& f) {
                                    extent(f, y, axis), axis, f.r.describe(y)));
     x = along(f, x, y, axis);
   } else if (!std::ranges::equal(f.r.shape(x), f.r.shape(y))) {
-    throw ShapeError(fmt::format("trapezoid: the coordinates {} must be a vector or shaped like {}", f.r.describe(x), f.r.describe(y)));
+    throw ShapeError(
+        fmt::format("trapezoid: the coordinates {} must be a vector or have the shape of {}", f.r.describe(x), f.r.describe(y)));
   }
   return f.sum(f.r.div(f.r.mul(differences(f, x, axis), both), f.number(y, 2)), over, false);
 }
@@ -263,7 +264,7 @@ std::optional<Value> weights_of(const Functions& f, std::size_t i, const Value& 
   if (!f.has(i)) return std::nullopt;
   Value w = f.r.node_of(f.value(i));
   if (!std::ranges::equal(f.r.shape(w), f.r.shape(x)))
-    throw ShapeError(fmt::format("{}: the weights {} must be shaped like {}", f.name, f.r.describe(w), f.r.describe(x)));
+    throw ShapeError(fmt::format("{}: the weights {} must have the shape of {}", f.name, f.r.describe(w), f.r.describe(x)));
   if (!is_float(f.r.dtype(w))) w = f.r.cast(w, DType::F64);
   return f.r.reshape(w, {-1});
 }

@@ -57,7 +57,7 @@ Value sliding_window(Functions& f) {
   return x;
 }
 
-// Parameters x, kernel, mode=, axis=. Mode "same" pads like NumPy: half of the width before the elements, the rest after them.
+// Parameters x, kernel, mode=, axis=. Mode "same" pads like NumPy: half of the width before the elements, the other half after them.
 Value correlated(const Functions& f, Value x, Value kernel, std::string_view mode, const std::optional<std::vector<std::int64_t>>& axis,
                  bool flips) {
   const auto rank = f.r.shape(x).size();
@@ -73,14 +73,15 @@ Value correlated(const Functions& f, Value x, Value kernel, std::string_view mod
     throw ShapeError(fmt::format("{}: the kernel {} must have {} to {} axes: the window axes last, after the axes that it shares with {}",
                                  f.name, f.r.describe(kernel), std::max<std::size_t>(axes.size(), 1), rank, f.r.describe(x)));
   const std::size_t shared = of.size() - axes.size();
-  if (rank == 1 && of[0] > f.r.shape(x)[0]) {  // the longer one is the array, as in NumPy
+  if (rank == 1 && of[0] > f.r.shape(x)[0]) {  // the longer operand is the array, as in NumPy
     const Value y = correlated(f, kernel, x, mode, std::nullopt, flips);
     return flips ? y : f.r.flip(y, std::nullopt);
   }
   Shape low(rank, 0), high(rank, 0);
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const std::int64_t width = of[shared + i];
-    if (width < 1) throw ShapeError(fmt::format("{}: the kernel {} is empty", f.name, f.r.describe(kernel)));
+    if (width < 1)
+      throw ShapeError(fmt::format("{}: the kernel {} is empty; it must have at least one element", f.name, f.r.describe(kernel)));
     if (mode == "same") low[axes[i]] = width / 2, high[axes[i]] = width - 1 - width / 2;
     if (mode == "full") low[axes[i]] = high[axes[i]] = width - 1;
   }
@@ -91,7 +92,7 @@ Value correlated(const Functions& f, Value x, Value kernel, std::string_view mod
     kernel = f.r.flip(kernel, all);
   }
   // Assigns letters to the indices: of the array, with a window's index before its position; of the kernel; of the result.
-  if (2 * rank > 52) throw ShapeError(fmt::format("{}: {} has more than 26 axes", f.name, f.r.describe(x)));
+  if (2 * rank > 52) throw ShapeError(fmt::format("{}: {} has more than 26 axes, the maximum for this operator", f.name, f.r.describe(x)));
   const auto letter = [](std::size_t i) { return static_cast<char>(i < 26 ? 'a' + i : 'A' + (i - 26)); };
   std::string array, result, others, inside;
   std::size_t moved = 0;

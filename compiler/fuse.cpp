@@ -28,7 +28,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::Output: return "output";
     case Boundary::FullReduction: return "a full reduction whose result is read in a different order";
     case Boundary::OtherLoops: return "a reduction result read by loops that do not share its rows";
-    case Boundary::OtherAxes: return "reductions over different axes meet";
+    case Boundary::OtherAxes: return "combined with a reduction over different axes";
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
     case Boundary::Recompute: return "recompute";
     case Boundary::Pieces: return "subdomains of subdomains";
@@ -49,7 +49,7 @@ namespace {
 // Each sweep recomputes the values that it needs from earlier sweeps. After kMostSweeps sweeps they are materialized.
 constexpr std::uint8_t kMostSweeps = 8;
 
-// Returns the operations of a value that pay for its materialization after some sweeps.
+// Returns the number of operations for which materializing a value pays off after this many sweeps.
 constexpr std::uint32_t sweep_cost(std::uint8_t sweeps) { return sweeps < 2 ? ~std::uint32_t{0} : sweeps == 2 ? 48 : 30; }
 
 // Returns the cost of an operator for each element, in additions.
@@ -149,7 +149,8 @@ class Fuser {
     Op order;        // a contraction's own operator, else Input
     NodeId product;  // Rows::product
     std::uint32_t group;
-    // It holds only results of one reduction over its first axes, which may become a fused column reduction of another fusion group.
+    // True if the group holds only results of one reduction over its first axes, which may become a fused column reduction of another
+    // fusion group.
     bool columns;
 
     bool is_map() const { return (reduced | ordered) == 0; }
@@ -164,21 +165,22 @@ class Fuser {
   std::vector<NodeId> base_;  // the value under any views
   std::vector<Rows> rows_;
   std::vector<std::uint32_t> level_;        // the first fusion group that may compute the value, after all fusion groups that it loads from
-  std::vector<bool> output_, needed_;       // wanted by the caller; reached from an output
-  std::vector<std::uint32_t> users_;        // how many values are computed from it, and whether it is an output
-  std::vector<bool> shared_;                // stored for other loops, but no barrier for the loops that compute it
+  std::vector<bool> output_, needed_;       // the value is an output; an output depends on the value
+  std::vector<std::uint32_t> users_;        // number of values computed from it, plus 1 for an output
+  std::vector<bool> shared_;                // materialized for other loops, but not a barrier for the loops that compute it
   std::vector<std::uint32_t> first_;        // the fusion group that computes it first
   std::vector<std::uint32_t> inline_cost_;  // operations on each element since the values in memory, along the longest chain
   std::vector<std::vector<std::uint32_t>> keys_;  // by fusion group: its loops, as keys of latest_
-  std::vector<bool> cut_;  // its expression has a node of many boxes: its loops are split, so no reduction can share them
+  std::vector<bool> cut_;  // the value's expression has a node of many boxes: the loops are split, so no reduction can share them
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest fusion groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
 
-  // Returns the values from `id` back to one that others read, too, or that is stored. `id` is computed from that one and numbers alone. Empty
-  // if there is none.
+  // Returns the values from `id` back to a value that is materialized or that other values read too. Only that value and numbers determine
+  // `id`. Empty if there is no such value.
   std::vector<NodeId> path_to_shared(NodeId id, Boundary why) const {
-    if (why == Boundary::Gathered || why == Boundary::Sorted || why == Boundary::Stepped) return {};  // these read an array in memory
+    if (why == Boundary::Gathered || why == Boundary::Sorted || why == Boundary::Stepped)
+      return {};  // such consumers read an array in memory
     std::vector<NodeId> path = {id};
     for (;;) {
       const NodeId at = path.back();
@@ -198,8 +200,8 @@ class Fuser {
     }
   }
 
-  // Materializes the computed value of `id` (through views), so that consumers read it from memory. If `id` is one of several values that are
-  // computed from an earlier one, that one is materialized instead: it serves all of them, and none computes it again.
+  // Materializes the computed value of `id` (through views), so that consumers read it from memory. If `id` is one of several values
+  // that are computed from an earlier value, that value is materialized instead. Then none of these values computes it again.
   void end_at(NodeId id, Boundary why) {
     while (ir::is_view(graph_[id].op)) {
       rows_[id] = {};
@@ -209,7 +211,7 @@ class Fuser {
       const NodeId from = path.back();
       if (partition_.group_of[from] == Partition::kNoGroup) {
         partition_.boundary[from] = why;
-        shared_[from] = why != Boundary::Recompute;  // a further sweep would compute it again
+        shared_[from] = why != Boundary::Recompute;  // a further sweep would compute the value again
         store(from);
       }
       for (const NodeId at : std::span(path).first(path.size() - 1)) rows_[at] = {}, level_[at] = partition_.group_of[from] + 1;
@@ -610,7 +612,7 @@ class Fuser {
     }
     for (const NodeId id : again) store_in(id, std::min(first_[id], group));
   }
-  // Materializes a value in a group that computes it anyway. Nothing happens if the group has other loops than the value.
+  // Materializes a value in a group that computes it anyway. Does nothing if the group's loops differ from the value's loops.
   void store_in(NodeId id, std::uint32_t group) {
     if (partition_.group_of[id] != Partition::kNoGroup || partition_.groups[group].columns || graph_.elements(id) == 1) return;
     if (group >= keys_.size()) return;
@@ -626,7 +628,7 @@ class Fuser {
     partition_.group_of[id] = group;
   }
 
-  // Assigns a materialized value to a fusion group: the latest one of its domain that may still compute it, else a new one.
+  // Assigns a materialized value to a fusion group: the latest group of its domain that may still compute it, else a new group.
   void store(NodeId id) {
     if (graph_[id].op == Op::ScatterAdd) return store_scattered(id);
     if (ir::is_routine(graph_[id].op)) return store_routine(id);
@@ -644,7 +646,7 @@ class Fuser {
     const std::vector<std::uint32_t> key = key_of({domain, {}}, id);
     auto& candidates = latest_[key];
     if (!options_.unfused) {
-      // elementwise nests and reductions over one domain join each other; so do columns and reductions over the other axes
+      // elementwise nests and reductions over one domain join each other; columns and reductions over the other axes also join each other
       for (Candidate& c : candidates) {
         if (c.group < level) continue;
         const bool columns = may_be_columns && (!rows.any || reduces_in(base, c.group));
@@ -802,7 +804,7 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
   Fuser fuser(graph, options, cuts);
   const auto run = [&] {
     Partition partition = fuser.run();
-    for (int round = 0; round < 3 && !options.unfused; ++round) {  // materialized values may cause others to be recomputed
+    for (int round = 0; round < 3 && !options.unfused; ++round) {  // materialized values may cause other values to be recomputed
       std::vector<NodeId> first = products_computed_again(graph, partition);
       for (const NodeId id : columns_read_elsewhere(graph, partition)) first.push_back(id);
       if (first.empty()) break;
@@ -812,8 +814,8 @@ Partition fuse(const Graph& graph, const FuseOptions& options) {
     return partition;
   };
   Partition partition = run();
-  // A cut changes the operands that later fusion groups find in memory, which may push another one above the limits. Two rounds suffice for
-  // all known programs.
+  // A cut changes the operands that later fusion groups find in memory, which may push another fusion group above the limits. Two rounds
+  // suffice for all known programs.
   for (int round = 0; round < 3 && !options.unfused && cut_at_limits(graph, partition, options.limits, cuts); ++round) partition = run();
   find_read_again(graph, partition);
   return partition;

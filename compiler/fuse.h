@@ -1,8 +1,8 @@
 // fuse: decides which values are materialized and which of them share a kernel. All other values are computed where they are used.
 //
-// A fusion group has one iteration space: the axes of its widest values. Elementwise nodes and views never end a fusion group. A reduction absorbs
-// its producers. It also absorbs consumers that loop over the same reduction space, so softmax is one fusion group. A Boundary gives the reason
-// why a fusion group ends.
+// A fusion group has one iteration space: the axes of its widest values. Elementwise nodes and views never end a fusion group. A reduction
+// absorbs its producers. It also absorbs consumers that loop over the same reduction space, so softmax is one fusion group. A Boundary
+// gives the reason why a fusion group ends.
 //
 // Extents are only seen as 0, 1 or many. Two axes are the same loop because elementwise operators unify the axes of their operands, never
 // because their lengths happen to be equal.
@@ -28,7 +28,7 @@ enum class Boundary : std::uint8_t {
   Output,         // output of the program
   FullReduction,  // a single value that every element of a later loop needs
   OtherLoops,     // a reduction's result read by loops outside its reduction space
-  OtherAxes,      // reductions over different axes meet
+  OtherAxes,      // combined with a reduction over different axes
   ReductionOfReduction,
   Recompute,    // read through several maps, or broadcast: recomputation would cost more than a round trip
   Pieces,       // nested subdomains, of which there would be too many: each level multiplies the loops
@@ -36,7 +36,7 @@ enum class Boundary : std::uint8_t {
   Scattered,    // updates are added at data-dependent indices
   Sorted,       // a precompiled routine reads or produces the whole array
   Stepped,      // a recurrence reads or produces it, step by step
-  Checked,      // indices that consumers use only in part: all are checked
+  Checked,      // indices that consumers use only in part: all indices are checked
   KernelLimit,  // the fusion group is too large for one kernel (limits.h)
   Assembled,    // an array whose elements are stored where they are computed (lists.h)
   Unfused,      // mode unfused: one kernel for each operator
@@ -90,13 +90,13 @@ struct FuseOptions {
   bool unfused = false;
   KernelLimits limits = {};
   std::vector<ir::NodeId> places = {};  // nodes whose every element must be computed, whatever the outputs need
-  bool columns = true;                  // reductions over the kept axes of others may share their fusion group (plan/nest.h)
+  bool columns = true;                  // reductions over the kept axes of other reductions may share their fusion group (plan/nest.h)
   Lists lists = {};                     // array lists of the graph; empty in mode unfused and for targets without pointer tables
 };
 
-/// Prepares the graph for fuse by copying some results. A result that is an argument is copied as a view, so that the two can have
-/// different strides. A scatter_add result is copied if it is several results, or if it is half-precision and so rounded after all
-/// additions. A routine's result is copied if it is several results.
+/// Prepares the graph for fuse by copying some results. A result that is an argument is copied as a view, so that the result
+/// and the argument can have different strides. A scatter_add result is copied if it is returned several times, or if it is
+/// half-precision and so rounded after all additions. A routine's result is copied if it is returned several times.
 ir::Graph copy_results(ir::Graph graph);
 
 Partition fuse(const ir::Graph& graph, const FuseOptions& options = {});

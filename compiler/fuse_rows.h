@@ -28,8 +28,8 @@ struct Rows {
   std::vector<std::uint32_t> axes;
   std::uint64_t reduced = 0;
   std::uint64_t scanned = 0;
-  ir::Op order = ir::Op::Input;  // a contraction's own operator: its summation order differs from that of sums over the same axes
-  ir::NodeId product = kNone;    // the contraction, for a matrix product; a kernel has at most one, or it could not run in tiles
+  ir::Op order = ir::Op::Input;  // a contraction's own operator: it differs from sums over the same axes in its summation order
+  ir::NodeId product = kNone;    // the contraction, for a matrix product; a kernel with several products could not run in tiles
   std::vector<Axis> at;          // by axis of the node
   static constexpr ir::NodeId kNone = ~ir::NodeId{0};
 };
@@ -39,7 +39,7 @@ bool same_rows(const Rows& a, const Rows& b);
 /// Adds the axes of `in` to the axes of `rows`; both values have one shape. Returns false, with `rows` unspecified, if they differ along an
 /// axis or if one position would correspond to two axes, as in `a[:, none] - a`.
 bool join_axes(Rows& rows, const Rows& in);
-/// True if one reduction takes the first axes and the other takes all that follow.
+/// True if one reduction reduces the first axes and the other reduces all following axes.
 bool are_columns(std::uint64_t first, std::uint64_t rest, std::uint64_t all);
 /// True if the value's axes are in reduction-space order.
 bool in_order(const Rows& rows);

@@ -1,9 +1,9 @@
 // shorten_halves: half-precision values are computed in f32, whose last bits the rounding to a half drops. So shorter expansions are
 // accurate enough and save about half of a function's time.
 //   erf(x), tanh(x) of f16 or bf16 -> erf_short(x), tanh_short(x): within 4 ULP of f32 (ir/expand_approximate.cpp)
-// This is a pass, not an expansion by type, because loop nests have no half types. It runs in every mode, so that all modes give the same bits.
-// Left out on purpose: exp, sigmoid, log and rsqrt. Their shorter expansions do not return denormal numbers, and bf16 has the same ones as
-// f32.
+// This is a pass, not an expansion by type, because loop nests have no half types. It runs in every mode, so that all modes give the same
+// bits. Left out on purpose: exp, sigmoid, log and rsqrt. Their shorter expansions do not return denormal numbers, and bf16 has the same
+// denormal numbers as f32.
 #include "compiler/halves.h"
 
 #include "compiler/rewrite.h"

@@ -1,5 +1,5 @@
-// Loads an object file that `generate` made into executable memory. This small loader for self-contained ELF objects means that neither a
-// fresh kernel nor one from disk needs a linker or LLVM.
+// Loads an object file that `generate` made into executable memory. With this small loader for self-contained ELF objects, neither a fresh
+// kernel nor a kernel from disk needs a linker or LLVM.
 #pragma once
 
 #include <memory>

@@ -13,7 +13,7 @@ namespace {
 using ir::Graph;
 using ir::NodeId;
 
-// The numbers at 0 .. size, with range addition and their maximum.
+// Numbers at 0 .. size. A call can add to a range of them or read their maximum.
 class RangeMaximum {
  public:
   explicit RangeMaximum(std::size_t size) {
@@ -89,11 +89,11 @@ class Cutter {
   std::vector<NodeId> base_;  // the value under any views
   std::uint32_t group_ = 0;
   std::vector<std::uint32_t> seen_;  // the last fusion group that visited the node, plus 1
-  std::vector<std::size_t> number_;  // index of a value among those of the fusion group
+  std::vector<std::size_t> number_;  // index of a value among the fusion group's values
   // Primitives of a value's whole expression, with shared parts counted each time; saturating.
   std::vector<std::uint32_t> cost_;
   std::vector<bool> uniform_;     // depends only on constants and scalar parameters: computed outside of the loop
-  std::vector<NodeId> computed_;  // the fusion group's elementwise operators, reductions and stored views, in graph order
+  std::vector<NodeId> computed_;  // the fusion group's elementwise operators, reductions and materialized views, in graph order
 
   bool in_memory(NodeId id) const { return partition_.loads(graph_, id, group_); }
 
@@ -124,7 +124,7 @@ class Cutter {
     for (NodeId part = 0; part < expansion.size(); ++part) count += ir::is_elementwise(expansion[part].op);
     return count;
   }
-  // A single element does not use a vector register. A cheap one is recomputed in each part that reads it.
+  // A single element does not use a vector register. A cheap element is recomputed in each part that reads it.
   static constexpr std::uint32_t kComputedAgain = 32;
   bool varies(NodeId id) const {
     return !uniform_[id] && std::ranges::any_of(graph_.shape(id), [](std::int64_t e) { return e != 1; });
@@ -205,7 +205,7 @@ class Cutter {
   std::vector<std::size_t> earliest_begins(const std::vector<std::uint32_t>& work, const std::vector<Wait>& waits) const {
     const std::size_t n = computed_.size();
     std::vector<std::size_t> earliest(n + 1, 0);
-    std::vector<std::vector<std::size_t>> begun(n);  // begins of the counted waits -> their ends
+    std::vector<std::vector<std::size_t>> begun(n);  // by begin of a counted wait: the ends
     RangeMaximum alive(n);
     std::uint64_t sum = 0;
     auto wait = waits.begin();
@@ -246,7 +246,7 @@ class Cutter {
     for (NodeId id : computed_) kernel = std::max(kernel, 2 * bytes(id));
     std::vector<double> cost(n + 1, 0);
     std::vector<std::size_t> from(n + 1, 0);
-    std::deque<std::size_t> cheapest;  // candidate begins that no later begin undercuts
+    std::deque<std::size_t> cheapest;  // candidate begins that cost less than every later begin
     for (std::size_t end = 1; end <= n; ++end) {
       while (!cheapest.empty() && cost[cheapest.back()] >= cost[end - 1]) cheapest.pop_back();
       cheapest.push_back(end - 1);

@@ -5,7 +5,7 @@
 //
 // Members have one type, one shape (except for axes of extent 1) and one layout. Left out on purpose: computed members, because their
 // lifetimes in memory would have to overlap, and values indexed by data. Also left out: half-precision results that other kernels read,
-// because these read them unrounded.
+// because such kernels read them unrounded.
 #include "compiler/lists.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ class Finder {
     return out;
   }
 
-  // Adds a member at its index. Returns false if it does not match the first one.
+  // Adds a member at its index. Returns false if it does not match the first member.
   bool put(ArrayList& list, NodeId id, NodeId member, std::size_t axis, std::int64_t place) {
     if (place < 0 || place >= static_cast<std::int64_t>(list.members.size()) || list.members[static_cast<std::size_t>(place)] != kNoNode)
       return false;
@@ -163,7 +163,7 @@ namespace {
 
 /// Returns the node at each element of an array, by offset; empty if the array is not assembled.
 ///
-/// A kernel for each box would mean as many kernels as boxes, each repeating the work that all share. For the gradient of a series that a
+/// One kernel for each box would repeat the work that all boxes share. For the gradient of a series that a
 /// loop of the host reads number by number, the shared work is the whole recurrence.
 std::vector<std::pair<std::int64_t, NodeId>> elements_of(const Graph& graph, NodeId id, const Layout& layout) {
   const List shape = graph.shape(id), operands = graph.operands(id), attributes = graph.attributes(id);

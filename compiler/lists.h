@@ -61,7 +61,7 @@ inline constexpr std::int64_t kSmallestMember = 16;  // elements; a smaller arra
 /// Finds the array lists. `layouts` are the layouts of the graph's inputs and outputs, by node.
 Lists find_lists(const ir::Graph& graph, std::span<const Layout> layouts);
 
-/// Adds the assembled arrays. For targets whose runtime can place a materialized value within another (runtime/stored_values).
+/// Adds the assembled arrays. Used for targets whose runtime can place a materialized value within another value (runtime/stored_values).
 void find_assembled(const ir::Graph& graph, std::span<const Layout> layouts, Lists& lists);
 
 }  // namespace onepass::compiler

@@ -21,7 +21,8 @@ namespace {
 using Kind = Literal::Kind;
 
 [[noreturn]] void fail_overflow(Kind kind, std::string_view name) {
-  throw ValueError(fmt::format("{}: the integer literals overflow {}", name, kind == Kind::UInt ? "u64" : "i64"));
+  throw ValueError(
+      fmt::format("{}: the integer literals overflow {}. Write one of them as a float", name, kind == Kind::UInt ? "u64" : "i64"));
 }
 
 Wide value_of(const Literal& l) { return l.kind == Kind::UInt ? Wide{l.as_unsigned()} : Wide{l.integer}; }
@@ -72,7 +73,7 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   if (rounds && in[0].is_integer()) return in[0];  // integers: unchanged
   const ir::TypeRule rule = ir::info(op).types;
   if (rule == ir::TypeRule::Float || rule == ir::TypeRule::Predicate) widest = Kind::Float;
-  // Multiplies integers as integers although the result is a float; adds them too if all three are integers.
+  // Multiplies integers as integers although the result is a float. If all three are integers, also adds them as integers.
   if (op == Op::Fma && in[0].kind != Kind::Float && in[1].kind != Kind::Float) {
     const auto computed = [&](Op step, const Literal& a, const Literal& b) {
       const Kind kind = std::max({a.kind, b.kind, Kind::Int});
@@ -95,11 +96,13 @@ Literal fold(Op op, std::string_view name, std::span<const Literal> in) {
   const std::vector<DType> types(in.size(), widest == Kind::Float ? DType::F64 : default_type(widest));
   for (const Literal& l : in) {
     if (widest == Kind::UInt && value_of(l) < 0)
-      throw DTypeError(fmt::format("{}: the literals {} and one above 9223372036854775807 have no common type", name, l.integer));
+      throw DTypeError(
+          fmt::format("{}: the literal {} and a literal above 9223372036854775807 have no common type. Cast one of them", name, l.integer));
     ids.push_back(g.constant(types[0], 0, widest == Kind::Float ? ir::bits_of(types[0], l.as_double()) : ir::bits_of(types[0], l.integer)));
   }
   DType out{};
-  if (!ir::result_dtype(op, types, out)) throw DTypeError(fmt::format("{}: the operator does not accept these literals", name));
+  if (!ir::result_dtype(op, types, out))
+    throw DTypeError(fmt::format("{}: the operator does not accept these literals. Cast them to another type", name));
   g.outputs = {g.add(ir::Node{op, out, 0, g.intern(ids), 0, 0})};
   const std::vector<ir::Buffer> value = ir::evaluate(g, {});
   std::uint64_t bits = 0;

@@ -66,8 +66,8 @@ class Numbers {
   bool fills(std::uint32_t slot) const;
   bool is_pinned(std::size_t argument) const { return argument < pinned_.size() && pinned_[argument]; }
 
-  /// Writes the scalar parameters that depend on arguments. `argument(i)` returns argument i of this call as a Literal of the same kind as in the
-  /// recording. Runs the steps that finish() made, without interpretation. Allocates only for more than kInline values.
+  /// Writes the scalar parameters that depend on arguments. `argument(i)` returns argument i of this call as a Literal of the same kind as
+  /// in the recording. Runs the steps that finish() made, without interpretation. Allocates only for more than kInline values.
   /// Errors    as for fold and bits_of
   template <class F> void evaluate(F&& argument, std::span<std::uint64_t> slot_bits) const {
     if (!compute(argument, slot_bits)) [[unlikely]]
@@ -93,8 +93,8 @@ class Numbers {
     for (const Entry& e : entries_) values.push_back(e.is_argument() ? argument(e.argument) : fold_entry(e, values));
     for (const SlotValue& s : slots_) slot_bits[s.slot] = bits_of(values[s.entry], s.dtype, s.name);
   }
-  /// Removes entries that no scalar parameter needs and makes the steps of `compute`. Must be the last call after all bring(), derive(), fill() and
-  /// pin() calls.
+  /// Removes entries that no scalar parameter needs and makes the steps of `compute`. Must be the last call after all bring(), derive(),
+  /// fill() and pin() calls.
   void finish();
 
  private:

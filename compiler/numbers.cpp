@@ -201,7 +201,7 @@ class NumberSteps {
       if (s.dtype != DType::F32) is_rounded_[s.entry] = false;
   }
 
-  // True for k**2 and similar powers. pow would take longer than the rest of a call.
+  // True for k**2 and similar powers. pow would take longer than all other work of a call.
   bool is_small_power(const Numbers::Entry& e) const {
     if (e.op != Op::Pow || e.operands[1].derived || !is_rounded_[static_cast<std::size_t>(&e - numbers_.entries_.data())]) return false;
     const double n = e.operands[1].as_double();

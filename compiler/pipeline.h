@@ -31,7 +31,7 @@ struct Pass {
 };
 std::span<const Pass> passes();
 
-/// Information for an observer after each pass, including skipped ones. For a skipped pass `graph` is unchanged and `nanoseconds` is 0.
+/// Information for an observer after each pass, including skipped passes. For a skipped pass `graph` is unchanged and `nanoseconds` is 0.
 struct PassDone {
   const Pass& pass;
   bool ran;

@@ -5,13 +5,13 @@
 //   a/3 -> a*(1/3)     a/broadcast(s) -> a*broadcast(1/s)     (a/b)/(c/d) -> (a*d)/(b*c)
 //   mul0(mul0(g, a), b) -> mul0(g, a*b)        mul0(g, a) + mul0(g, b) -> mul0(g, a + b)
 //   where(g*a == 0, 0, mul0(mul0(h, b), g*a)) -> mul0(where(g == 0, 0, mul0(h, g)), a*b)     for g*a = mul0(g, a): a second
-//   derivative is one sum of products under both cotangents, as the first is under one
+//   derivative is one sum of products under both cotangents, as the first derivative is a sum under one cotangent
 //   q + mul0(q, c*x*x) -> mul0(g, y*(1 + x*x*((b + c) + x*x*(b*c))))     for q = mul0(g, y*(1 + b*x*x)): sums from differentiation are
 //   written out into the sums that use them, if that takes fewer operations
 //
 // A literal is a scalar parameter, whose value no pass sees. Its products and sums are nodes that depend on no loop, so kernels compute
 // them once. In f32 these run in f64 and are rounded at the first use with a varying value. A long chain gathers hundreds of them. Their
-// rounding errors would be equal for all elements, so they would not average out as those of the elements do.
+// rounding errors would be equal for all elements, so they would not average out as the elements' errors do.
 //
 // Left out on purpose: distributing a product over a sum that the program wrote, for varying values. It adds operations, and (x - y)*(x -
 // y) has digits that x*x - 2*x*y + y*y loses. Also left out: changing the order of reductions and scans, and regrouping across a view.
@@ -72,7 +72,7 @@ Factors without(const Factors& a, const Factors& b) {
 
 // ------------------------------------------------------------------------------------------------ the input graph
 
-// Pairs of cotangents. The derivative of mul0(g, d) with respect to d is where(g == 0, 0, mul0(h, g)), which is zero if g or h is.
+// Pairs of cotangents. The derivative of mul0(g, d) with respect to d is where(g == 0, 0, mul0(h, g)), which is zero if g or h is zero.
 bool is_zero(const Graph& graph, NodeId id) { return graph[id].op == Op::Constant && double_of(graph[id].dtype, graph[id].bits) == 0; }
 bool is_pair(const Graph& graph, NodeId id) {
   if (graph[id].op != Op::Where) return false;
@@ -90,7 +90,7 @@ std::vector<bool> inside_of_pairs(const Graph& graph, const std::vector<std::uin
   return inside;
 }
 
-// Regions of arithmetic. Each has one root, the only value that other regions use; all other users of a node are in its region.
+// Regions of arithmetic. Each region has one root, the only value that other regions use; all other users of a node are in its region.
 struct Regions {
   std::vector<NodeId> root_of;  // by node; kNoNode: not arithmetic
   // By root: true if sums under a cotangent are written out into each of the sums that use them.
@@ -223,7 +223,7 @@ class Reassociation {
       Form shared;
       if (form.terms.size() == 1 && form.bias == kNoNode) {  // the coefficient goes into the sums that use it
         Term unit = form.terms[0];
-        if (unit.factors.size() <= 2 && unit.divisors.empty()) return form;  // so do up to two factors, which may be taken out there
+        if (unit.factors.size() <= 2 && unit.divisors.empty()) return form;  // these sums also take up to two factors
         unit.coefficient = uniform_.constant(graph_[id].dtype, graph_[id].shape, 1);
         shared = scaled(atom(build_product(unit)), form.terms[0].coefficient);
       } else {
@@ -246,7 +246,7 @@ class Reassociation {
   std::optional<Form> arithmetic(NodeId id) {
     const auto operand = [&](int i) { return form_of(graph_.operand(id, i)); };
     switch (graph_[id].op) {
-      case Op::Neg: {  // if the operand has other uses, keep it
+      case Op::Neg: {  // an operand with other uses is kept
         const NodeId a = graph_.operand(id, 0);
         const bool whole = uses_[a] > 1 && !(forms_[a] && forms_[a]->cotangent != kNoNode);
         return scaled(whole ? atom(node_of(a)) : operand(0), minus_one(id));
@@ -375,7 +375,7 @@ class Reassociation {
     return a.bias == kNoNode ? all : sum(std::move(all), scaled(std::move(by), a.bias));
   }
 
-  /// Returns a value with a cotangent as it is without the cotangent.
+  /// Returns the value that a value with a cotangent has without the cotangent.
   NodeId local_of(NodeId id) {
     if (local_[id] != kNoNode) return local_[id];
     Form plain = *forms_[id];

@@ -45,7 +45,7 @@ class Finder {
   const std::vector<NodeId>& wanted_;
   StoredAhead out_;
   std::vector<std::uint32_t> cost_;
-  std::vector<bool> reduces_;  // its expression contains a reduction
+  std::vector<bool> reduces_;  // the value's expression contains a reduction
 
   // True if the value is in memory and not computed here.
   bool is_list(NodeId id) const { return options_.lists.reads(id) || options_.lists.assembles(id); }
@@ -78,8 +78,8 @@ class Finder {
   }
   static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
 
-  // Finds indices that need a separate kernel for their check. If materialized values read every element of the indices, those kernels
-  // check them.
+  // Finds indices that need a separate kernel for their check. If materialized values read every element of the indices, the kernels of
+  // these values check them.
   void find_checked() {
     std::vector<bool> whole(graph_.size(), false);
     for (NodeId id : wanted_) whole[id] = true;
@@ -110,8 +110,8 @@ class Finder {
     return most;
   }
 
-  // Materializes values that consist of boxes with one step and are combined with boxes of another step. A loop can interleave only one step
-  // of indices. The others take a quotient for each element.
+  // Materializes values that consist of boxes with one step and are combined with boxes of another step. A loop can interleave only one
+  // step of indices. Indices with another step need a quotient for each element.
   void find_other_steps() {
     std::vector<std::int64_t> steps(graph_.size(), 1);  // of the boxes in a value's expression
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -119,7 +119,7 @@ class Finder {
       const Op op = graph_[id].op;
       if (op == Op::Piecewise || op == Op::Pad) steps[id] = step_of(id);
       if (steps[id] > 1 || in_sequence(op)) continue;
-      NodeId with = id;  // the operand whose step the loop can interleave: a box itself, if there is one
+      NodeId with = id;  // the operand whose step the loop can interleave: a box itself, if possible
       for (const std::int64_t o : graph_.operands(id)) {
         const auto operand = static_cast<NodeId>(o);
         if (steps[operand] > 1 && (with == id || step_of(operand) > 1)) with = operand;
@@ -136,7 +136,7 @@ class Finder {
   }
 
   // True if neighbors along the last axis come from different operands: a stack along that axis, or a box with a step. A kernel stores such
-  // elements side by side. A kernel that only reads them must select each by a quotient.
+  // elements side by side. A kernel that only reads them must select each element by a quotient.
   bool interleaves(NodeId id) const {
     const Op op = graph_[id].op;
     const std::size_t rank = graph_.shape(id).size();
@@ -148,7 +148,8 @@ class Finder {
     return std::ranges::all_of(operands, [&](std::int64_t o) { return graph_.shape(static_cast<NodeId>(o)).back() == 1; });
   }
 
-  // Returns the number of parts into which a node splits its readers' loops. Many boxes add to the parts of other nodes, not multiply them.
+  // Returns the number of parts into which a node splits its readers' loops. If there are many boxes, they add to the parts of other nodes
+  // instead of multiplying them.
   std::uint32_t parts_of(NodeId id) const {
     const Op op = graph_[id].op;
     if (op == Op::Pad) return 3;
@@ -158,7 +159,7 @@ class Finder {
   }
 
   // Returns a hash of the map through which a Piecewise reads its k-th operand: the box's start and steps, without axes of extent 1. So the
-  // operands of a stack share one map, and those of a concat have different ones.
+  // operands of a stack share one map, and the operands of a concat have different maps.
   std::uint64_t map_of_box(NodeId id, std::size_t k) const {
     const std::size_t rank = graph_.shape(id).size();
     const List attributes = graph_.attributes(id);
@@ -171,8 +172,8 @@ class Finder {
     return h;
   }
 
-  // Materializes two kinds of values, from the outputs back. The first are values read through several maps, or broadcast, that cost more
-  // to recompute than a round trip. The second are nested subdomains that would become too many.
+  // Materializes two kinds of values, from the outputs back. The first kind is values read through several maps, or broadcast, that cost
+  // more to recompute than a round trip. The second kind is nested subdomains that would become too many.
   void find_recomputed() {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
@@ -180,7 +181,7 @@ class Finder {
     std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
     std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
     std::vector<std::uint32_t> parts(graph_.size(), 1);   // number of parts into which the nodes up to a materialized value split the loops
-    std::vector<bool> in_pieces(graph_.size(), false);    // it is computed in each of many subdomains
+    std::vector<bool> in_pieces(graph_.size(), false);    // the value is computed in each of many subdomains
     std::vector<bool> interleaved(graph_.size(), false);  // an interleaving value in the same loops reads it
     for (NodeId id : wanted_) maps[id].push_back(0);
     for (NodeId id = graph_.size(); id-- > 0;) {
@@ -218,7 +219,7 @@ class Finder {
       }
       if (in_sequence(node.op)) mine.assign(1, 0);
       const bool reduces = reduced[id] || in_sequence(node.op);
-      const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // it has separate loops
+      const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // the value has separate loops
       const std::uint32_t cut = std::min<std::uint32_t>(1u << 16, (begins ? 1 : parts[id]) * parts_of(id));
       const List operands = graph_.operands(id);
       for (std::size_t k = 0; k < operands.size(); ++k) {
@@ -251,7 +252,7 @@ class Finder {
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
         const Op op = graph_[u].op;
         const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
-        // a contraction reads an operand once for each index of the other
+        // a contraction reads an operand once for each index of the other operand
         const std::uint32_t most = contracted[id] ? kContractedCost : kRoundTrip / 2;
         if (computed_once && !reduces_[u] && cost_[u] > most) out_.boundary[u] = Boundary::Recompute;
       }

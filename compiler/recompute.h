@@ -1,6 +1,6 @@
-// Finds values that are materialized whatever the fusion groups are. Values that cost more to recompute than a round trip are an example.
-// Others are nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse calls this before it
-// makes groups.
+// Finds values that are materialized whatever the fusion groups are. There are three kinds of such values: values that cost more to
+// recompute than a round trip, nested subdomains that would multiply, and indices that need a separate kernel for their check. fuse
+// calls this before it makes groups.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace onepass::compiler {
 inline constexpr int kRoundTrip = 32;  // operations on each element that cost about as much as a store and a load
 
 struct StoredAhead {
-  std::vector<bool> needed;        // reached from the wanted values
+  std::vector<bool> needed;        // reached from the values in `wanted`
   std::vector<Boundary> boundary;  // Checked, Recompute, Pieces, else Inlined
 };
 

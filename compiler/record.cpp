@@ -50,15 +50,17 @@ namespace {
 
 void check_rank(std::string_view name, std::span<const std::int64_t> shape, const Limits& limits, std::string_view what = "") {
   const auto most = static_cast<std::size_t>(std::clamp(limits.rank, 0, Limits{}.rank));
-  if (shape.size() > most) throw ShapeError(fmt::format("{}{}: the rank {} is above {}, the limit `rank`", what, name, shape.size(), most));
+  if (shape.size() > most)
+    throw ShapeError(fmt::format("{}{}: the rank {} is above {}, the limit `rank`. Use fewer axes", what, name, shape.size(), most));
 }
 
 }  // namespace
 
 Value Recorder::make(NodeId node) {
   if (graph.size() > limits.max_nodes)
-    throw ValueError(
-        fmt::format("the program has more than {} nodes after its calls are expanded, the limit `max_nodes`", limits.max_nodes));
+    throw ValueError(fmt::format(
+        "the program has more than {} nodes after its calls are expanded, the limit `max_nodes`. Raise the limit or split the program",
+        limits.max_nodes));
   return Value{false, node, {}};
 }
 
@@ -175,7 +177,7 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape, con
   }
 }
 
-// An operator on literals only is a literal.
+// Returns the result of an operator on literals only, which is a literal.
 Value Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) {
   Literal result = compiler::fold(op, name, in);
   result.brought = std::ranges::any_of(in, &Literal::brought);
@@ -263,7 +265,7 @@ Value Recorder::elementwise(Op op, std::string_view name, std::span<const Value>
           c = s[i];
           continue;
         }
-        // name the first operand that has the other extent there
+        // names the first operand that has the other extent there
         const std::size_t from_end = s.size() - i;
         for (const Value& w : in)
           if (!w.is_literal && graph.shape(w.node).size() >= from_end && graph.shape(w.node)[graph.shape(w.node).size() - from_end] == c) {
@@ -394,7 +396,7 @@ Value Recorder::reshape(Value x, Shape shape) {
   std::int64_t known = 1, unknown = -1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == -1) {
-      if (unknown >= 0) throw ShapeError(fmt::format("reshape: {} has more than one -1", shape_text(shape)));
+      if (unknown >= 0) throw ShapeError(fmt::format("reshape: {} has more than one -1; at most one is allowed", shape_text(shape)));
       unknown = static_cast<std::int64_t>(i);
     } else if (shape[i] < 0) {
       throw ShapeError(fmt::format("reshape: the shape {} has a negative extent", shape_text(shape)));
@@ -407,7 +409,8 @@ Value Recorder::reshape(Value x, Shape shape) {
       throw ShapeError(fmt::format("reshape: {} has {} elements, which {} does not divide", describe(x), n, shape_text(shape)));
     shape[static_cast<std::size_t>(unknown)] = n / known;
   } else if (known != n) {
-    throw ShapeError(fmt::format("reshape: {} has {} elements, but {} has {}", describe(x), n, shape_text(shape), known));
+    throw ShapeError(
+        fmt::format("reshape: {} has {} elements, but {} has {}; the numbers must be equal", describe(x), n, shape_text(shape), known));
   }
   check_shape("reshape", shape, limits);
   const ListId s = graph.intern(shape);
@@ -591,7 +594,7 @@ Value Recorder::diagonal(Value x, std::int64_t offset, std::int64_t axis1, std::
   x = node_of(x);
   const ir::List from = graph.shape(x.node);
   const auto rank = static_cast<std::int64_t>(from.size());
-  if (rank < 2) throw ShapeError(fmt::format("diagonal: {} has fewer than two axes", describe(x)));
+  if (rank < 2) throw ShapeError(fmt::format("diagonal: {} has fewer than two axes; at least two are required", describe(x)));
   const std::vector<std::int64_t> axes = axes_of("diagonal", rank, {axis1, axis2});
   const std::int64_t rows = from[static_cast<std::size_t>(axes[0])], columns = from[static_cast<std::size_t>(axes[1])];
   const std::int64_t count = std::max<std::int64_t>(

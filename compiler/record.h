@@ -77,13 +77,13 @@ class Recorder {
     literal.literal.brought = true;
     return literal;
   }
-  /// Returns such a number if it depends only on the shape of `of`. `what` distinguishes the numbers of one value (the axes, minus a
-  /// count). Equal requests return the same occurrence, so mean(x) and var(x) share their divisor.
+  /// Returns a number that varies by call and depends only on the shape of `of`. `what` distinguishes the numbers of one value (the axes,
+  /// minus a count). Equal requests return the same occurrence, so mean(x) and var(x) share their divisor.
   Value brought_by_shape(const Value& of, std::vector<std::int64_t> what, std::int64_t value);
   bool is_tensor(const Value& v) const { return !v.is_literal; }
   DType dtype(const Value& v) const;  // for a literal: its type as an output (bool, i64 or f32)
   std::span<const std::int64_t> shape(const Value& v) const;
-  /// Returns `x f32[32, 64]` for messages, with the input's name if it has one.
+  /// Returns `x f32[32, 64]` for messages, with the input's name, if any.
   std::string describe(const Value& v) const;
   /// Gives a node a name for messages and dumps. The name is not part of node equality.
   void name(const Value& v, std::string_view text);
@@ -153,7 +153,7 @@ class Recorder {
   Value cross_entropy(Value logits, Value labels, std::int64_t axis);
   // ---- contractions (record_contract.cpp)
   Value matmul(Value a, Value b);
-  Value dot(Value a, Value b);  // NumPy's: the product of matrices, also accepts scalars
+  Value dot(Value a, Value b);  // NumPy's dot: multiplies matrices, also accepts scalars
   Value outer(Value a, Value b);
   Value einsum(std::string_view equation, std::span<const Value> xs);
 
@@ -165,15 +165,15 @@ class Recorder {
   /// Returns the forward-mode derivatives: the change of the ys as the xs change by dxs, with the shapes of the ys. Uses reverse mode
   /// twice: the derivative of Jᵀu with respect to u.
   std::vector<Value> jvp(std::span<const Value> ys, std::span<const Value> xs, std::span<const Value> dxs, std::string_view name = "jvp");
-  /// Returns values of the same types and shapes, for cotangents that are not yet known. Each is an Identity of a dedicated scalar
+  /// Returns values of the same types and shapes, for cotangents that are not yet known. Each value is an Identity of a dedicated scalar
   /// parameter.
   std::vector<NodeId> placeholders(std::span<const NodeId> like);
   enum class JacobianBy : std::uint8_t { Fewer, Rows, Columns };
   /// Returns the Jacobian, with y's shape followed by x's. By rows, one pass uses a cotangent for each element of y. By columns, one pass
   /// uses a tangent for each element of x.
   Value jacobian(Value y, Value x, JacobianBy by);
-  /// Returns a placeholder for one element of each x along its axis; without an axis, or for a literal, x unchanged. Sets `all` to the xs
-  /// with that axis in front. mapped() then repeats the nodes recorded from the elements for all of them.
+  /// Returns a placeholder for one element of each x along its axis. Returns x unchanged if it has no axis or is a literal. Sets `all` to
+  /// the xs with that axis in front. mapped() then repeats the nodes recorded from the elements for all of them.
   std::vector<Value> map_elements(std::span<const Value> xs, std::span<const std::optional<std::int64_t>> axes, std::vector<Value>& all);
   /// Returns the ys for all elements, along a new first axis.
   std::vector<Value> mapped(std::span<const Value> ys, std::span<const Value> elements, std::span<const Value> all);
@@ -186,7 +186,7 @@ class Recorder {
 
   // ---- by name
   /// Applies the operator of docs/language.md with that name. Throws NameError with the nearest name if it is unknown. Throws
-  /// UnsupportedError if the language has it, but this version does not.
+  /// UnsupportedError if the language has the operator, but this version lacks it.
   std::vector<Value> call(std::string_view name, std::span<const Argument> positional,
                           std::span<const std::pair<std::string, Argument>> keywords);
 
@@ -261,13 +261,13 @@ void check_shape(std::string_view name, std::span<const std::int64_t> shape, con
 std::string type_text(DType dtype, std::span<const std::int64_t> shape);
 std::string shape_text(std::span<const std::int64_t> shape);
 
-/// operator_names() returns, sorted, all names of the language for "did you mean"; this version may lack some. is_operator() is true for
-/// one of them.
+/// operator_names() returns, sorted, all names of the language for "did you mean"; this version may lack some operators. is_operator() is
+/// true for such a name.
 std::span<const std::string_view> operator_names();
 bool is_operator(std::string_view name);
 
 /// Returns the operators of this version by name, in the order of the language page, each with its parameters: "x, axis=, keepdims=". A
-/// trailing `=` marks an optional one.
+/// trailing `=` marks an optional parameter.
 std::vector<std::pair<std::string_view, std::string_view>> operator_signatures();
 
 }  // namespace onepass::compiler

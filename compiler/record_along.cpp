@@ -30,7 +30,7 @@ std::size_t Recorder::axis_of(std::string_view name, const Value& x, std::int64_
 
 Value Recorder::scan(Op op, std::string_view name, Value x, std::int64_t axis, bool reverse) {
   x = node_of(x);
-  if (shape(x).empty()) throw ShapeError(fmt::format("{}: {} has no axis to run along", name, describe(x)));
+  if (shape(x).empty()) throw ShapeError(fmt::format("{}: {} has no axis to run along; at least one axis is required", name, describe(x)));
   const std::int64_t along[1] = {static_cast<std::int64_t>(axis_of(name, x, axis))};
   const DType type = accumulated(op, dtype(x));
   x = make(convert(x.node, type));
@@ -45,7 +45,7 @@ Value Recorder::place(std::string_view name, ir::Indexing indexing, Value indice
   indices = node_of(indices);
   if (!is_integer(dtype(indices))) throw DTypeError(fmt::format("{}: the indices {} must be integers", name, describe(indices)));
   const std::int64_t attributes[3] = {extent, static_cast<std::int64_t>(axis), static_cast<std::int64_t>(indexing)};
-  // Indices that are constant along an axis are checked once. The first invalid one in row-major order is at 0 along that axis.
+  // Indices that are constant along an axis are checked once. The first invalid index in row-major order is at 0 along that axis.
   const ir::ListId shape = graph[indices.node].shape;
   std::vector<std::int64_t> extents(graph.list(shape).begin(), graph.list(shape).end());
   int looks = 16;
@@ -83,7 +83,7 @@ Shape Recorder::taken_shape(std::string_view name, const Value& x, const Value& 
 
 Value Recorder::take(Value x, Value indices, std::int64_t axis) {
   x = node_of(x), indices = node_of(indices);
-  if (shape(x).empty()) throw ShapeError(fmt::format("take: {} has no axis to take from", describe(x)));
+  if (shape(x).empty()) throw ShapeError(fmt::format("take: {} has no axis to take from; at least one axis is required", describe(x)));
   const std::size_t at = axis_of("take", x, axis);
   const Shape to = taken_shape("take", x, indices, at);
   const Value places = place("take", ir::Indexing::Take, indices, shape(x)[at], at);
@@ -101,8 +101,10 @@ Value Recorder::take_along_axis(Value x, Value indices, std::int64_t axis) {
   for (std::size_t i = 0; i < rank; ++i) {
     if (i == at || from[i] == to[i]) continue;
     if (from[i] != 1 && to[i] != 1)
-      throw ShapeError(fmt::format("take_along_axis: {} and the indices {} do not broadcast: axis {} has {} and {} elements", describe(x),
-                                   describe(indices), i, from[i], to[i]));
+      throw ShapeError(
+          fmt::format("take_along_axis: {} and the indices {} do not broadcast: axis {} has {} and {} elements. Make these sizes equal or "
+                      "one of them 1",
+                      describe(x), describe(indices), i, from[i], to[i]));
     from[i] = to[i] = from[i] == 1 ? to[i] : from[i];
   }
   check_shape("take_along_axis", from, limits);
@@ -180,8 +182,8 @@ Value Recorder::index_update(Value x, Value indices, Value updates, std::int64_t
 // Returns the value to write in x's type.
 Value Recorder::written(Value v, const Value& x) { return v.is_literal ? node_of(v, dtype(x)) : cast(v, dtype(x)); }
 
-// Returns one element of each row. For an array this is a gather. A gather would materialize computed values, so for these it is a sum over
-// the row with the other elements set to -0. That sum equals the element bit for bit.
+// Returns one element of each row. For an array this is a gather. A gather would materialize computed values, so for computed values it is
+// a sum over the row with the other elements set to -0. That sum equals the element bit for bit.
 Value Recorder::chosen_along(Value x, Value places, std::size_t axis) {
   NodeId base = x.node;
   while (ir::is_view(graph[base].op)) base = graph.operand(base, 0);
@@ -197,7 +199,8 @@ Value Recorder::cross_entropy(Value x, Value labels, std::int64_t axis) {
   x = node_of(x), labels = node_of(labels);
   if (!is_integer(dtype(labels)))
     throw DTypeError(fmt::format("cross_entropy: the labels {} must be integers, one class for each sample", describe(labels)));
-  if (shape(x).empty()) throw ShapeError(fmt::format("cross_entropy: {} has no axis of classes", describe(x)));
+  if (shape(x).empty())
+    throw ShapeError(fmt::format("cross_entropy: {} has no axis of classes; at least one axis is required", describe(x)));
   if (!is_float(dtype(x))) x = cast(x, size_of(dtype(x)) == 8 ? DType::F64 : DType::F32);
   const std::size_t at = axis_of("cross_entropy", x, axis);
   const std::vector<std::int64_t> along = {static_cast<std::int64_t>(at)};
@@ -205,8 +208,8 @@ Value Recorder::cross_entropy(Value x, Value labels, std::int64_t axis) {
   const std::int64_t classes = samples[at];
   samples.erase(samples.begin() + along[0]);
   if (!std::ranges::equal(shape(labels), samples))
-    throw ShapeError(fmt::format("cross_entropy: the labels {} must have the shape {}, that of {} without its axis {}", describe(labels),
-                                 shape_text(samples), describe(x), at));
+    throw ShapeError(fmt::format("cross_entropy: the labels {} must have the shape {}, which is the shape of {} without axis {}",
+                                 describe(labels), shape_text(samples), describe(x), at));
   const Value places = expand_dims(place("cross_entropy", ir::Indexing::CrossEntropy, labels, classes, at), along[0]);
   const Value chosen = reshape(chosen_along(x, places, at), samples);
   const Value most = elementwise(Op::StopGradient, {reduce(Op::ReduceMax, "cross_entropy", x, along, true)});

@@ -1,4 +1,5 @@
-// Recording of contractions: matmul, dot, outer, einsum. Each assigns indices to its operands' axes; compiler/contract.h does the rest.
+// Recording of contractions: matmul, dot, outer, einsum. Each operator assigns indices to its operands' axes; compiler/contract.h makes the
+// nodes.
 #include <algorithm>
 #include <map>
 
@@ -25,12 +26,13 @@ std::vector<Indexed> with_batches(const std::string_view name, Recorder& r, cons
   for (std::size_t k = 1; k <= std::max(a_count, b_count); ++k) {
     const std::int64_t x = extent(a_shape, a_count, k), y = extent(b_shape, b_count, k);
     if (x != y && x != 1 && y != 1)
-      throw ShapeError(fmt::format("{}: the leading dimensions of {} and {} do not broadcast: {} and {}. Make them equal or one of them 1",
-                                   name, r.describe(a), r.describe(b), x, y));
+      throw ShapeError(
+          fmt::format("{}: the leading dimensions of {} and {} do not broadcast: {} and {}. Make these sizes equal or one of them 1", name,
+                      r.describe(a), r.describe(b), x, y));
   }
   const auto index_batches = [&](Indexed& mine, std::span<const std::int64_t> shape, std::size_t count, std::span<const std::int64_t> other,
                                  std::size_t other_count) {
-    for (std::size_t k = count; k > 0; --k)  // an extent of 1 against another one has no index
+    for (std::size_t k = count; k > 0; --k)  // an extent of 1 that is broadcast has no index
       mine.indices.push_back(shape[count - k] == 1 && extent(other, other_count, k) != 1 ? kNoIndex
                                                                                          : kFirstBroadcast + static_cast<int>(k));
   };
@@ -75,9 +77,10 @@ Value Recorder::matmul(Value a, Value b) {
   const std::size_t a_own = std::min<std::size_t>(a_shape.size(), 2), b_own = std::min<std::size_t>(b_shape.size(), 2);
   const std::int64_t inner = a_shape.back(), rows = b_shape[b_shape.size() - b_own];
   if (inner != rows)
-    throw ShapeError(fmt::format(
-        "matmul: {} and {} do not match: the last dimension of the left is {}, but the {} of the right is {}; they must be equal",
-        describe(a), describe(b), inner, b_own == 2 ? "second to last" : "only one", rows));
+    throw ShapeError(
+        fmt::format("matmul: {} and {} do not match: the last dimension of the left operand is {}, but the {} of the right operand is {}. "
+                    "Make them equal",
+                    describe(a), describe(b), inner, b_own == 2 ? "second to last" : "only one", rows));
   enum : int { kI, kK, kJ };
   std::vector<Indexed> operands = with_batches("matmul", *this, x[0], x[1], a_own, b_own);
   std::vector<int> result = batches_of(operands);
@@ -103,9 +106,9 @@ Value Recorder::dot(Value a, Value b) {
   const int at = std::max(b_rank - 2, 0);
   const std::int64_t inner = shape(x[0]).back(), rows = shape(x[1])[static_cast<std::size_t>(at)];
   if (inner != rows)
-    throw ShapeError(
-        fmt::format("dot: {} and {} do not match: the last dimension of the left is {}, but the {} of the right is {}; they must be equal",
-                    describe(a), describe(b), inner, b_rank > 1 ? "second to last" : "only one", rows));
+    throw ShapeError(fmt::format(
+        "dot: {} and {} do not match: the last dimension of the left operand is {}, but the {} of the right operand is {}. Make them equal",
+        describe(a), describe(b), inner, b_rank > 1 ? "second to last" : "only one", rows));
   const int contracted_index = left.indices.back();
   right.indices[static_cast<std::size_t>(at)] = contracted_index;
   result.assign(left.indices.begin(), left.indices.end() - 1);
@@ -191,7 +194,7 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
                                  equation.operands.size() == 1 ? "" : "s", xs.size() == 1 ? "1 is" : fmt::format("{} are", xs.size())));
   const std::vector<Value> values = xs.size() == 1 ? of_one_type("einsum", xs) : contractable("einsum", xs);
 
-  // ---- the extent of each index: an operand of extent 1 is broadcast if another has more
+  // ---- the extent of each index: an operand of extent 1 is broadcast if another operand has a larger extent
   std::map<int, std::pair<std::int64_t, std::size_t>> extents;  // extent, and the operand that has it
   std::vector<std::vector<int>> indices(xs.size());
   int broadcast_axes = 0;
@@ -215,11 +218,11 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
       auto& [extent, owner] = it->second;
       const bool diagonal = std::ranges::find(indices[k], index) - indices[k].begin() < static_cast<std::ptrdiff_t>(i);
       const std::string what = index > kFirstBroadcast ? "an axis of `...`" : fmt::format("index {}", static_cast<char>(index));
-      if (diagonal) {  // a diagonal's axes must be equal, whatever the other operands have
+      if (diagonal) {  // a diagonal's axes must be equal, whatever the extents of the other operands are
         const std::int64_t first = from[static_cast<std::size_t>(std::ranges::find(indices[k], index) - indices[k].begin())];
         if (first != from[i])
-          throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} and {} in {}; the axes of a diagonal must be equal", what, text, first,
-                                       from[i], describe(xs[k])));
+          throw ShapeError(fmt::format("einsum: {} of \"{}\" is {} and {} in {}; the axes of a diagonal must have equal lengths", what,
+                                       text, first, from[i], describe(xs[k])));
         continue;
       }
       if (extent == 1) extent = from[i], owner = k;

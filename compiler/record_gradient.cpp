@@ -179,7 +179,8 @@ std::vector<Value> Recorder::map_elements(std::span<const Value> xs, std::span<c
     elements.push_back(x);
     if (x.is_literal || !axis) continue;
     if (shape(x).empty())
-      throw ShapeError(fmt::format("vmap: {} has no axis to map over. Give it no axis to use the same value for all", describe(x)));
+      throw ShapeError(
+          fmt::format("vmap: {} has no axis to map over. Pass none as its axis to use the same value for all elements", describe(x)));
     const std::size_t at = axis_of("vmap", x, *axis);
     if (first && shape(x)[at] != n)
       throw ShapeError(fmt::format("vmap: axis {} of {} has {} elements, but the mapped axis of {} has {}; the lengths must be equal", at,

@@ -72,7 +72,7 @@ Value Recorder::concat(std::span<const Value> xs, std::int64_t axis, std::string
     boxes.insert(boxes.end(), rank, 1);
     ids.push_back(parts[k].node);
     if (__builtin_add_overflow(total, from[along], &total))
-      throw ShapeError(fmt::format("{}: the length along axis {} does not fit in 64 bits", name, along));
+      throw ShapeError(fmt::format("{}: the length of the result along axis {} does not fit in 64 bits", name, along));
   }
   to[along] = total;
   check_shape(name, to, limits);
@@ -201,8 +201,8 @@ std::array<ir::Expr, 4> philox(ir::Expr low, ir::Expr high, ir::Expr key0, ir::E
 
 }  // namespace
 
-// Elements share a counter: four elements of a narrow type take one word each, two of f64 take two words each. So the generator runs once
-// for all of them, and its results are stacked.
+// Elements share a counter: four elements of a narrow type take one word each, two elements of f64 take two words each. So the generator
+// runs once for all of them, and its results are stacked.
 Value Recorder::random_bits(std::string_view name, Value key, const Shape& shape, DType type) {
   using ir::Expr;
   check_shape(name, shape, limits);

@@ -1,11 +1,12 @@
 // relax: rewrites that depart from strict arithmetic, as the caller allows. Only floats change; views and reductions stay as they are.
 //   reassociate   compiler/reassociate.cpp
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a uniform c
-//                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), if tanh(u) has no other use: the derivative of the former
+//                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), if tanh(u) has no other use: the derivative of such a sum
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
 //   contract      a*b + c -> fma(a, b, c): the product is not rounded before the addition
 //                 sum(a*b) over the last axes -> contract_lanes(a, b): the same order, with each product added by fma
-// Left out on purpose: a sum(a*b) that shares its loops with another reduction or an elementwise nest. A contraction cannot share its loops.
+// relax leaves a sum(a*b) unchanged if it shares its loops with another reduction or an elementwise nest. A contraction cannot share its
+// loops.
 #include "compiler/relax.h"
 
 #include <algorithm>

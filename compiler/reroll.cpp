@@ -13,8 +13,9 @@
 //   - slices of one array that begin evenly apart: a view of the array with the new axis in front
 //   - arrays of an array list, or literals, side by side: a kernel finds these through a pointer table
 //
-// Copies that differ in other ways stay as they are. Copies are first compared in pairs of neighbors, so that one odd copy does not exclude
-// the others. Sums keep their order: the new axis is in front and is kept, or it is the only reduced axis, reduced in sequence.
+// Copies that differ in other ways stay as they are. Copies are first compared in pairs of neighbors, so that one different copy does not
+// exclude the other copies. Sums keep their order: the new axis is in front and is kept, or it is the only reduced axis, reduced in
+// sequence.
 //
 // Left out on purpose: overlapping windows; fewer than kFewestCopies copies; sums of terms that differ only in literals; sums of few
 // arrays, which one pass adds in registers.
@@ -74,7 +75,7 @@ class Reroller {
   std::optional<Graph> run() {
     describe();
     if (!again_) find_results();
-    if (!has_copies()) return {};  // true for few graphs; the others are not copied
+    if (!has_copies()) return {};  // true for few graphs; the other graphs are not copied
     out_ = graph_.empty_copy();
     now_.assign(graph_.size(), kNoNode);
     for (NodeId id = 0; id < graph_.size(); ++id) {
@@ -140,8 +141,8 @@ class Reroller {
     for (const NodeId id : graph_.outputs) adder_[id] = kNoNode, ++uses_[id];
   }
 
-  // Returns a hash of the difference between a copy and the next, including slice starts and shared nodes. Mergeable copies have equal
-  // hashes from each copy to the next. Returns 0 if the two are not copies.
+  // Returns a hash of the difference between a copy and the next copy, including slice starts and shared nodes. Mergeable copies have equal
+  // hashes from each copy to the next copy. Returns 0 if the two are not copies.
   std::uint64_t difference(NodeId a, NodeId b, int depth = 0) {
     if (a == b) return 1;
     if (form_[a] != form_[b] || depth >= kDeepest) return 0;
@@ -182,7 +183,7 @@ class Reroller {
       if (each_reduces(static_cast<NodeId>(x[k]), static_cast<NodeId>(y[k]), depth + 1)) return true;
     return false;
   }
-  // Returns the end of the run from `begin`, at least begin + 1. In a run, each item differs from the one before by the same difference.
+  // Returns the end of the run from `begin`, at least begin + 1. In a run, each item differs from the previous item by the same difference.
   template <class F> static std::size_t run_end(std::size_t begin, std::size_t size, F&& differ) {
     if (begin + 1 >= size) return size;
     const auto first = differ(begin);
@@ -205,7 +206,7 @@ class Reroller {
     if (op != Op::Permute && op != Op::Slice && std::ranges::equal(out_.shape(x), shape)) return x;
     return out_.add(op, out_[x].dtype, out_.intern(shape), {x}, attributes);
   }
-  // Axis `from` moves to `to`; the others keep their order.
+  // Axis `from` moves to `to`; the other axes keep their order.
   NodeId moved(NodeId x, std::size_t from, std::size_t to) {
     if (from == to) return x;
     const List shape = out_.shape(x);
@@ -381,7 +382,7 @@ class Reroller {
       all.push_back({static_cast<NodeId>(operands[k]), {start, step}, {step, step + static_cast<std::ptrdiff_t>(rank)}});
       order[k] = k;
     }
-    // sort copies of one form together, by their start
+    // sorts copies of one form together, by their start
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       const std::uint64_t f = form_[all[a].operand], g = form_[all[b].operand];
       return f != g ? f < g : all[a].step != all[b].step ? all[a].step < all[b].step : all[a].start < all[b].start;
@@ -398,7 +399,7 @@ class Reroller {
         i = end;
         continue;
       }
-      for (const std::size_t last = std::max(i + 1, end - 1); i < last; ++i)  // the last one may begin another run
+      for (const std::size_t last = std::max(i + 1, end - 1); i < last; ++i)  // the last copy may begin another run
         result.push_back({now_[all[order[i]].operand], all[order[i]].start, all[order[i]].step});
     }
     if (!any) return kNoNode;

@@ -1,5 +1,6 @@
 // reroll: turns copies of one expression into one expression with one more axis. The copies read slices of an array, arrays of an array
-// list, or literals. A Piecewise or a sum joins them, or each is a result. Runs after simplify and before fuse; result bits do not change.
+// list, or literals. A Piecewise or a sum joins them, or each copy is a result. Runs after simplify and before fuse; result bits do not
+// change.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // Pass that makes the operands of precompiled routines (ops.def, kind Routine) arrays in memory.
 //   argsort(x[:, 0])        argsort(identity(x[:, 0])): a dedicated kernel copies the view
-// Arguments stay unchanged, whatever their strides. So do computed values, which are materialized anyway.
+// Arguments stay unchanged, whatever their strides. Computed values also stay unchanged, because they are materialized anyway.
 #pragma once
 
 #include "ir/graph.h"

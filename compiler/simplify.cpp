@@ -63,7 +63,7 @@ bool is_all_ones(const Graph& out, NodeId id) {
 
 // ------------------------------------------------------------------------------------------------ elementwise
 
-/// True if every value of `from` is a value of `to`: f16 and bf16 have 11 and 8 digits, f32 24, f64 53.
+/// True if every value of `from` is a value of `to`: f16 and bf16 have 11 and 8 digits, f32 has 24, f64 has 53.
 bool keeps_every_value(DType from, DType to) {
   if (from == to || from == DType::Bool) return true;
   const bool wider = size_of(from) < size_of(to);
@@ -210,7 +210,7 @@ NodeId simplified_view(Graph& out, const Node& node) {
 }
 
 /// Returns the extents of a reduction's operands with one row along each kept axis on which all rows are equal. If a single row would be
-/// summed in another order, keeps two. This happens when the kept axis is last or between reduced ones.
+/// summed in another order, keeps two. This happens when the kept axis is last or between reduced axes.
 std::vector<std::int64_t> extents_of_different_rows(const Graph& out, const Node& node) {
   const List shape = out.shape(static_cast<NodeId>(out.operands(node)[0])), reduced = out.list(node.attributes);
   int looks = 16;
@@ -259,7 +259,7 @@ NodeId simplified_reduction(Graph& out, const Node& node) {
     return reduction_of_first_rows(out, node, extents);
   const NodeId a = static_cast<NodeId>(out.operands(node)[0]);
   const List shape = out.shape(a), axes = out.list(node.attributes);
-  // The sum of one element is -0 + x, its product 1 * x: both equal x.
+  // The sum of one element is -0 + x, its product is 1 * x: both equal x.
   const bool over_one =
       std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) { return shape[static_cast<std::size_t>(axis)] == 1; });
   if (over_one && is_contraction(node.op)) {  // fma(a, b, -0) is a*b

@@ -1,5 +1,5 @@
 // spread: finds values that are constant along some axes, and builds their first elements only. simplify uses it for reductions and the
-// recorder for indices, so that work on equal rows happens once.
+// recorder uses it for indices, so that work on equal rows happens once.
 #pragma once
 
 #include <cstdint>

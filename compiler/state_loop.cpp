@@ -56,7 +56,7 @@ void StateLoop::begin(std::int64_t steps, bool reverse) {
         fmt::format("{}: {} steps are more than {}, the limit `max_nodes`; each step is recorded. Take fewer steps in one call", name(),
                     steps, r_.limits.max_nodes));
   if (steps == 0 && kind_ == Kind::Scan)
-    throw ValueError("scan: the number of steps is 0, so the results of the steps have no shape and no type");
+    throw ValueError("scan: the number of steps is 0, so the results of the steps have no shape and no type. Take at least one step");
   steps_ = steps;
   reverse_ = reverse;
   finding_types_ = steps > 0 && std::any_of(state_.begin(), state_.end(), [](const Value& v) { return v.is_literal; });
@@ -64,7 +64,7 @@ void StateLoop::begin(std::int64_t steps, bool reverse) {
 
 bool StateLoop::next() {
   if (done_ == steps_) return false;
-  if (done_ == 2) {  // the second step is the first that shares no nodes with another step
+  if (done_ == 2) {  // the second step is the first step that shares no nodes with another step
     const std::size_t each = r_.graph.size() - nodes_, most = r_.limits.max_nodes;
     if (r_.graph.size() + each * static_cast<std::size_t>(steps_ - done_) > most)
       throw ValueError(fmt::format(
@@ -87,10 +87,10 @@ void StateLoop::condition(Value going) {
   going = r_.node_of(going);
   for (std::size_t i = 0; i < state_.size(); ++i)
     if (!stretches_to(r_.shape(going), r_.shape(state_[i])))
-      throw ShapeError(
-          fmt::format("while_loop: the condition {} does not broadcast to {}, {}; one value for all elements, such as any(…), or one value "
-                      "for each is required",
-                      r_.describe(going), state_text(i), r_.describe(state_[i])));
+      throw ShapeError(fmt::format(
+          "while_loop: the condition {} does not broadcast to {}, {}. Use one value for all elements, such as any(…), or one value "
+          "for each element",
+          r_.describe(going), state_text(i), r_.describe(state_[i])));
   if (done_ > 0 && !std::ranges::equal(r_.shape(going), r_.shape(going_)))
     throw ShapeError(fmt::format("while_loop: the condition is {} in the first step and {} in step {}; its shape must not change",
                                  r_.describe(going_), r_.describe(going), done_));
@@ -112,8 +112,8 @@ void StateLoop::step(std::span<const Value> state, std::span<const Value> result
   ++done_;
 }
 
-// Finds the types of numbers in the initial state. A number takes the type of its value after a step. Each pass finds a type or is the
-// last.
+// Finds the types of numbers in the initial state. A number takes the type of its value after a step. Each pass finds a type or is the last
+// pass.
 void StateLoop::find_types(std::span<const Value> state) {
   bool found = false, left = false;
   for (std::size_t i = 0; i < state.size(); ++i) {
@@ -129,7 +129,7 @@ void StateLoop::find_types(std::span<const Value> state) {
   finding_types_ = found && left;
   if (finding_types_) return;
   for (std::size_t i = 0; i < state.size(); ++i) {
-    // A number that becomes another number has the type that the latter has as an output.
+    // A number that becomes another number has the type that the other number has as an output.
     const bool numbers = state_[i].is_literal && state[i].is_literal;
     state_[i] =
         numbers ? r_.node_of(state_[i], Recorder::type_beside(state_[i].literal, r_.dtype(r_.node_of(state[i])))) : r_.node_of(state_[i]);

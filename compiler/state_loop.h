@@ -22,15 +22,16 @@ class StateLoop {
   /// Errors    ValueError if there is no state.
   StateLoop(Recorder& recorder, Kind kind, std::vector<Value> init);
 
-  /// Sets one step for each element of `xs` along axis 0, from the last one if `reverse`.
+  /// Sets one step for each element of `xs` along axis 0, from the last element if `reverse` is true.
   /// Errors    ShapeError for an x without axes and for different lengths; ValueError for more steps than the graph may have nodes.
   ///           ValueError also for a scan of no steps, because the shape of its results would be unknown.
   void over(std::span<const Value> xs, bool reverse);
   /// Sets the number of steps. In a scan or fold, element() is the step's index, an i32 scalar.
   void over(std::int64_t steps, bool reverse);
 
-  /// Begins a step, or returns false after the last. The body's inputs are state() and element(). Extra recorded steps, which stay unused,
-  /// may determine the types of numbers in the initial state. Errors: ValueError if all steps together would exceed the graph's node limit.
+  /// Begins a step, or returns false after the last step. The body's inputs are state() and element(). Extra recorded steps, which stay
+  /// unused, may determine the types of numbers in the initial state. Errors: ValueError if all steps together would exceed the graph's
+  /// node limit.
   bool next();
   std::span<const Value> state() const { return state_; }
   std::span<const Value> element() const { return element_; }

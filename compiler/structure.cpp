@@ -1,14 +1,14 @@
 // structure: see structure.h.
 //
 //   x f32[1000, 70] - max(x, -1)      with 1000 -> 250, 70 -> 4096: the same nodes and fusion groups; another structure if equal lengths
-//                                     become unequal, or if one becomes 0 or 1
+//                                     become unequal, or if a length becomes 0 or 1
 //
 // Passes copy extents and compare them with each other, with 0 and with 1. So a one-to-one renaming of lengths that fixes 0 and 1
 // preserves their result.
 //
 // Left out on purpose are graphs for which passes compute with lengths. These contain reshapes that merge or split axes, slices, pads,
 // boxes or checked indices. Other cases are reductions small enough for unroll, many results too small for an array list, and
-// sums whose element count `contract` compares with that of another value.
+// sums whose element count `contract` compares with the element count of another value.
 #include "compiler/structure.h"
 
 #include <algorithm>
@@ -74,8 +74,8 @@ bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
   return true;
 }
 
-// True for exactly two rows whose order of summation differs from that of one. If two such rows are equal, simplify keeps both; of more
-// rows, it keeps two.
+// True for exactly two rows whose order of summation differs from the order of one row. If two such rows are equal, simplify keeps both; if
+// there are more equal rows, it keeps two.
 bool has_two_rows(const Graph& graph, NodeId sum) {
   const List axes = graph.attributes(sum), shape = graph.shape(graph.operand(sum, 0));
   std::vector<std::int64_t> one(shape.begin(), shape.end());
@@ -85,8 +85,8 @@ bool has_two_rows(const Graph& graph, NodeId sum) {
   return is_float(type) && sum_order(one, axes, type) != sum_order(shape, axes, type);
 }
 
-// True if all arrays under the operand have fewer elements than it. An operand with other sources never makes unroll apply, whatever the
-// lengths.
+// True if all arrays under the operand have fewer elements than the operand. An operand with other sources never makes unroll apply,
+// whatever the lengths.
 bool is_read_again(const Graph& graph, NodeId reduction) {
   const std::int64_t elements = graph.elements(graph.operand(reduction, 0));
   std::vector<NodeId> open = {graph.operand(reduction, 0)};

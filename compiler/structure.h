@@ -1,5 +1,5 @@
 // structure: shape-generic analysis of recordings that differ only in lengths. Passes see an extent as 0, 1 or many. So the passes' result
-// for one recording, with its lengths replaced, is their result for another one. runtime/launch keeps the structures of a program: a
+// for one recording, with its lengths replaced, is their result for another recording. runtime/launch keeps the structures of a program: a
 // recording with new lengths reuses the result and is planned, and no pass runs again.
 #pragma once
 
@@ -40,7 +40,8 @@ class Structure {
 
   /// Returns the lengths with which `recorded` has this structure; nullopt if it does not.
   std::optional<Lengths> lengths_of(const ir::Graph& recorded) const;
-  /// Return the recording with such lengths, and the passes' result for it. Scalar parameters have the values of the structure's own recording.
+  /// Returns the recording with these lengths; the next two functions return the passes' result for it. Scalar parameters have the values
+  /// of the structure's own recording.
   ir::Graph recorded(const Lengths& lengths) const;
   ir::Graph optimised(const Lengths& lengths) const;
   Partition partition(const Lengths& lengths) const;

@@ -26,9 +26,9 @@ struct Target {
   /// equal bits.
   bool converts_f16() const;
   bool has_avx2() const { return triple.starts_with("x86_64") && vector_bytes >= 32; }
-  /// True if it has AVX-512 with the instructions for narrower registers, and is allowed to use them.
+  /// True if the target has AVX-512 with the instructions for narrower registers, and may use them.
   bool has_avx512() const { return triple.starts_with("x86_64") && vector_bytes == 64; }
-  /// Returns the number of registers of `vector_bytes`: 32 for AVX-512 and AArch64, 16 for narrower ones on x86-64.
+  /// Returns the number of registers of `vector_bytes`: 32 for AVX-512 and AArch64, 16 for narrower registers on x86-64.
   int vector_registers() const { return vector_bytes == 64 || !triple.starts_with("x86_64") ? 32 : 16; }
   /// Returns the same target with another register width (16, 32 or 64 bytes), without the features that need wider registers.
   Target with_vector_bytes(int bytes) const;

@@ -6,9 +6,9 @@
 // The operators follow the order of summation (docs/language.md). With one element for each lane, the existing lanes are halved repeatedly.
 // With rows, one tree adds them. Padding changes no result.
 //
-// Up to 32 elements are allowed if the operand depends only on smaller arrays whose elements are each read 16 times or more. An
-// example are the distances between all points of two sets. Their elements are adjacent along the reduced axis while the loop runs across
-// it. So the arrays are first stored transposed.
+// Up to 32 elements are allowed if the operand depends only on smaller arrays whose elements are each read 16 times or more. An example is
+// the array of distances between all points of two sets. Their elements are adjacent along the reduced axis while the loop runs across it.
+// So the arrays are first stored transposed.
 //
 // Short rows: a reduction along the last axis, over at most eight elements, is also unrolled if its operand is used as a whole, such as the
 // exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This applies
@@ -16,7 +16,7 @@
 // first: those loops have few lanes in use.
 //
 // Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its maximum is
-// subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are no array, and a loop over the elements
+// subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are not an array, and a loop over the elements
 // of one window would be too short for vectors. Also left out: operands with so many operators that computing them in place costs
 // more than a round trip.
 #include "compiler/unroll.h"
@@ -91,12 +91,13 @@ class Unroller {
 
   std::int64_t count(NodeId id) const { return element_count(graph_.shape(id)); }
 
-  // The nodes that compute the operand, element by element. take() returns false if another node needs as many elements of one of them.
+  // The nodes that compute the operand, element by element. take() returns false if another node needs as many elements of one of these
+  // nodes.
   struct Cone {
     std::map<NodeId, std::uint32_t> uses;  // uses within the cone, by node as large as the operand
     int operators = 0;
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
-    bool windows = false;           // it reads sliding windows, whose elements are cheap to read again
+    bool windows = false;           // the operand reads sliding windows, whose elements are cheap to read again
   };
   bool take(Cone& cone, NodeId operand, std::int64_t elements, int most, bool stores) const {
     std::vector<NodeId> open = {operand};

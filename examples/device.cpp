@@ -1,5 +1,5 @@
 // A compiled function on a GPU. Arrays are copied there once; calls run on the device of their arrays and do not wait; results stay there
-// until they are read. Without a GPU, it prints a message and computes on the CPU, with the same bits.
+// until they are read. Without a GPU, the program prints a message and computes on the CPU, with the same bits.
 #include <onepass/onepass.h>
 
 #include <cstdio>

@@ -104,7 +104,7 @@ template <Number T> Expr fma(Expr a, T b, Expr c) { return fma(a, constant_like(
 template <Number T, Number U> Expr fma(Expr a, T b, U c) { return fma(a, constant_like(a, static_cast<double>(b)), c); }
 inline Expr where(Expr c, Expr a, Expr b) { return apply(Op::Where, {c, a, b}); }
 /// Returns where(c, slow, fast). A kernel computes the nodes that only `slow` needs if some lane has c. All `rare` of one condition must
-/// come after all their operands, so build those first.
+/// come after all their operands, so the caller must build the operands first.
 inline Expr rare(Expr c, Expr slow, Expr fast) { return apply(Op::Rare, {c, slow, fast}); }
 template <Number T> Expr where(Expr c, Expr a, T b) { return where(c, a, constant_like(a, static_cast<double>(b))); }
 template <Number T> Expr where(Expr c, T a, Expr b) { return where(c, constant_like(b, static_cast<double>(a)), b); }

@@ -82,8 +82,8 @@ Expr approximate_log(Expr x) {
   return log_domain(x, fma(b.k, format.ln2, b.f + fma(b.k, format.ln2_low, log_tail(b.f))));
 }
 
-// Returns 1 - erfc a, for a from 17/16 on. The 8th root of erfc is nearly linear, so it is a short polynomial, squared three times: half
-// the operations of an exponential. erfc is at most 0.14 there, so its rounding errors have little effect. An even power is not negative,
+// Returns 1 - erfc a, for a >= 17/16. The 8th root of erfc is nearly linear, so it is a short polynomial, squared three times: half the
+// operations of an exponential. erfc is at most 0.14 there, so its rounding errors have little effect. An even power is not negative,
 // so no result exceeds 1. tools/fit.py erfc_root: relative error of erf 2^-26.5 (f32), 2^-54.0 (f64).
 Expr erf_large(Expr a) {
   const Expr root =
@@ -97,7 +97,7 @@ Expr erf_large(Expr a) {
   return fma(-fourth, fourth, 1.0);
 }
 
-// Like the strict expansion, with fewer terms. tools/fit.py erf_few: relative error of erf 2^-23.6 (f32).
+// Computes erf like the strict expansion, with fewer terms. tools/fit.py erf_few: relative error of erf 2^-23.6 (f32).
 Expr approximate_erf(Expr x) {
   const Expr a = abs(x);
   const Expr p =

@@ -32,7 +32,7 @@ Expr erfc_log_polynomial(Expr a) {
 Expr expand_erf(Expr x) {
   const Expr a = abs(x);
   const Expr small = fma(a, erf_polynomial(a), a);
-  const Expr clamped = at_most(a, choose(x, 4.0, 6.0));  // erf rounds to 1 from 3.92 (f32), 5.92 (f64) on
+  const Expr clamped = at_most(a, choose(x, 4.0, 6.0));  // erf rounds to 1 above 3.92 (f32) or 5.92 (f64)
   const Expr q = erfc_log_polynomial(clamped);
   const Expr product = clamped * q;
   const ExpParts e = exp_parts(product, fma(clamped, q, -product));
@@ -41,13 +41,13 @@ Expr expand_erf(Expr x) {
 }
 
 // |x| < 7/8: 1 - x - x P. Otherwise e^(-a^2) r/2 (C + S), r = 1/(a + 1). The square, a + 1 and its reciprocal include their rounding
-// errors, so only the last sum has a significant one. A negative x gives 2 minus the value for -x. NaN takes the first branch. S:
-// tools/fit.py erfcx: relative error of erfc 2^-29.6 (f32), 2^-59.9 (f64).
+// errors, so only the last sum has a significant rounding error. A negative x gives 2 minus the value for -x. NaN takes the first branch.
+// S: tools/fit.py erfcx: relative error of erfc 2^-29.6 (f32), 2^-59.9 (f64).
 Expr expand_erfc(Expr x) {
   const Expr a = abs(x);
   const Expr rest = 1.0 - x;
   const Expr small = fma(-x, erf_polynomial(a), rest) + (1.0 - rest - x);
-  const Expr clamped = at_most(a, choose(x, 11.0, 28.0));  // erfc is below half the least float from 10.06 (f32), 27.23 (f64) on
+  const Expr clamped = at_most(a, choose(x, 11.0, 28.0));  // above 10.06 (f32) or 27.23 (f64), erfc is below half the least float
   const Expr d = clamped + 1.0;
   const Expr d_low = clamped - (d - 1.0);
   const Expr r = 1.0 / d, half = r * 0.5;
@@ -72,8 +72,8 @@ Expr expand_erfc(Expr x) {
   return where(a >= 0.875, where(x < 0.0, 2.0 - large, large), small);
 }
 
-// w = -log(1 - x^2). Up to w = 5, x (sqrt(pi)/2 + w P(w - 5/2)); beyond, a polynomial in the root of w. See M. Giles, Approximating the
-// erfinv function, 2010. tools/fit.py erfinv, erfinv_tail, erfinv_far: relative error 2^-24.6 and 2^-28.5 (f32), 2^-54.4, 2^-53.8 and
+// w = -log(1 - x^2). Up to w = 5, x (sqrt(pi)/2 + w P(w - 5/2)); for larger w, a polynomial in the root of w. See M. Giles, Approximating
+// the erfinv function, 2010. tools/fit.py erfinv, erfinv_tail, erfinv_far: relative error 2^-24.6 and 2^-28.5 (f32), 2^-54.4, 2^-53.8 and
 // 2^-54.1 (f64).
 //
 // Returns the function times scale + scale_low, for |x| < 1. start + start_low is that factor times sqrt(pi)/2.

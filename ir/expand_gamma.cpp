@@ -1,5 +1,5 @@
-// The logarithm of the gamma function and its derivative. Both have zeros at points that are not floats. So their errors are measured in
-// units of the last place of the result or of 1, whichever is larger.
+// The logarithm of the gamma function and its derivative. Both functions have zeros at points that are not floats. So their errors are
+// measured in units of the last place of the result or of 1, whichever is larger.
 #include <limits>
 
 #include "ir/expand.h"
@@ -35,11 +35,12 @@ Shifted shifted(Expr x) {
           where(below, x, where(above, x - 1.0, one))};
 }
 
-// x < 0. Down to -16 (f32), -28 (f64), Gamma(x) = Gamma(x + n)/(x (x + 1) ... (x + n - 1)) with x + n in [1, 2]. The factors are exact, and
-// their product includes its rounding errors. So there is no cancellation near a negative integer, where the result is small.
+// Returns lgamma(x) for x < 0. Down to -16 (f32) or -28 (f64), Gamma(x) = Gamma(x + n)/(x (x + 1) ... (x + n - 1)) with x + n in [1, 2].
+// The factors are exact, and their product includes its rounding errors. So there is no cancellation near a negative integer, where the
+// result is small.
 //
-// Below, Gamma(x) Gamma(-x) = -pi/(x sin(pi x)). `opposite` is lgamma(-x). sin(pi t) = t S(t^2): tools/fit.py sinpi: 2^-25.1 (f32), 2^-54.5
-// (f64).
+// For smaller x, Gamma(x) Gamma(-x) = -pi/(x sin(pi x)). `opposite` is lgamma(-x). sin(pi t) = t S(t^2): tools/fit.py sinpi: 2^-25.1 (f32),
+// 2^-54.5 (f64).
 Expr lgamma_of_negative(Expr x, Expr opposite) {
   const Expr zero = constant_like(x, 0.0), one = constant_like(x, 1.0);
   const int limit = choose(x, 16, 28);

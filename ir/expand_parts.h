@@ -35,18 +35,18 @@ template <class T> T choose(Expr x, T narrow, T wide) { return x.dtype() == DTyp
 /// multiplication.
 Expr polynomial(Expr x, const Coefficients& coefficients, double scale = 1);  // the result is multiplied by `scale`
 
-/// Return min(x, high) and max(x, low), and pass NaN through. x86 has a single instruction for exactly this form.
+/// Returns min(x, high); at_least returns max(x, low). Both pass NaN through. x86 has a single instruction for exactly this form.
 inline Expr at_most(Expr x, double high) { return where(x > high, high, x); }
 inline Expr at_least(Expr x, double low) { return where(x < low, low, x); }
 
-/// Splits e^x = (1 + tail) * 2^n for |x| < 2000. With `low`, the rounding error of x, splits e^(x + low). tail is NaN if x is.
+/// Splits e^x = (1 + tail) * 2^n for |x| < 2000. With `low`, the rounding error of x, splits e^(x + low). tail is NaN if x is NaN.
 struct ExpParts {
   Expr tail, tail_low;  // tail_low is the rounding error of tail
   Expr n;
 };
 ExpParts exp_parts(Expr x, Expr low = {});
 
-/// Splits e^x = (1 + r + w) * 2^n, more exactly: w includes the rounding error of r.
+/// Splits e^x = (1 + r + w) * 2^n more accurately: w includes the rounding error of r.
 struct ExpSplit {
   Expr r, w;
   Expr n;
@@ -59,7 +59,8 @@ struct Binary {
 };
 Binary split(Expr x);
 
-/// log x = high + low for x = 2^k (1 + f + f_low). low includes the rounding error of high and, with `exact_square`, that of f^2.
+/// log x = high + low for x = 2^k (1 + f + f_low). low includes the rounding error of high and, with `exact_square`, the rounding error of
+/// f^2.
 struct LogParts {
   Expr high, low;
 };

@@ -60,7 +60,7 @@ Pair log_pair(Expr x) {
 }  // namespace
 
 // |x|^y = e^(y log |x|), with the exponent as a pair. Special cases follow C's Annex F. The result has the sign of x if y is an odd
-// integer. It is NaN if x is negative and y not an integer. It is 1 if x = 1 or y = 0, whatever the other operand.
+// integer. It is NaN if x is negative and y is not an integer. It is 1 if x = 1 or y = 0, whatever the other operand is.
 //
 // Largest measured error: f32 0.98 ULP with 115 operations; f64 0.98 ULP with 127.
 Expr expand_pow(Expr x, Expr y) {

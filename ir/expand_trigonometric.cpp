@@ -288,8 +288,8 @@ Expr expand_atan(Expr x) {
   return copysign(where(inverse, constant_like(x, part.high), zero) + t + tail, x);
 }
 
-// Computes the angle of (|x|, |y|) from the quotient of the smaller by the larger, then mirrors it into the right quadrant. Equal
-// magnitudes, also infinite ones, have the quotient 1; 0/0 is 0.
+// Computes the angle of (|x|, |y|) from the quotient of the smaller magnitude by the larger magnitude, then mirrors it into the right
+// quadrant. Equal magnitudes, even if infinite, have the quotient 1; 0/0 is 0.
 //
 // Largest measured error: f32 1.61 ULP with 38 operations; f64 1.59 ULP with 48.
 Expr expand_atan2(Expr y, Expr x) {

@@ -117,7 +117,7 @@ struct Target {
 };
 
 struct Statement {
-  enum class Kind : std::uint8_t { Assign, Return, Expression };  ///< Expression: a bare one, the last of its scope
+  enum class Kind : std::uint8_t { Assign, Return, Expression };  ///< Expression: without a name, the last of its scope
   Kind kind = Kind::Assign;
   std::uint32_t offset = 0;
   std::uint32_t first_target = 0, target_count = 0;  ///< in Program::targets
@@ -195,8 +195,8 @@ struct Program {
 };
 
 /// Parses a whole program in time linear in its text, without recursion.
-/// Errors    FormulaError: `file:line:column: what is wrong`, the source line, a caret. Arbitrary bytes are safe input; a limit's error names
-///           its field.
+/// Errors    FormulaError: `file:line:column: what is wrong`, the source line, a caret. Arbitrary bytes are safe input; a limit's error
+///           names its field.
 Program parse(std::string_view text, std::string_view file_name = "formula", const Limits& limits = {});
 
 /// Prints a program; the text parses to an equal program.
@@ -214,7 +214,7 @@ std::string position(const Program& program, std::uint32_t offset);
 /// lines of `message`.
 FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message);
 
-/// Returns the candidate nearest to `name` by edit distance, or an empty string if none is close. Of equally near ones, returns
+/// Returns the candidate nearest to `name` by edit distance, or an empty string if no candidate is close. Of equally near candidates, returns
 /// the one that shares the longest beginning with `name`, then the shortest, then the first.
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates);
 

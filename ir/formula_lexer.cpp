@@ -19,7 +19,7 @@ struct Float {
   float single;
 };
 
-// from_chars leaves the value unchanged if it is out of range. As in Python, an overflow becomes inf and an underflow 0.
+// from_chars leaves the value unchanged if it is out of range. As in Python, an overflow becomes inf and an underflow becomes 0.
 Float parse_float(std::string_view text) {
   Float result{0, 0};
   const char* end = text.data() + text.size();

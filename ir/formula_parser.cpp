@@ -360,7 +360,7 @@ class Parser {
         fail(open_brace, fmt::format("`{{` of the function `{}` is never closed", program_.names[made.name]));
       if (current_.token == Token::Fn)
         fail(current_.offset,
-             fmt::format("a function cannot be defined inside another, `{}` at {}", program_.names[made.name], at(offset)));
+             fmt::format("a function cannot be defined inside another function, `{}` at {}", program_.names[made.name], at(offset)));
       statement();
     }
     if (made.body.statements.empty() || made.body.statements.back().kind == Statement::Kind::Assign)
@@ -451,7 +451,7 @@ class Parser {
     advance();
   }
 
-  // ---- expressions: two states, before an operand and after one, over an explicit stack
+  // ---- expressions: two states, before an operand and after an operand, over an explicit stack
   NodeId expression(std::string_view after) {
     after_ = after;
     while (true) {
@@ -486,7 +486,7 @@ class Parser {
     return id;
   }
 
-  // Reads the first part of one primary, with its prefix operators. after_operand() reads the rest.
+  // Reads the first part of one primary, with its prefix operators. after_operand() reads its other parts.
   void operand() {
     while (true) {
       const Lexeme lexeme = current_;

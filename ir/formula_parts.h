@@ -15,7 +15,7 @@ struct OperatorInfo {
   int precedence;
 };
 
-// Python's precedences; a larger number binds tighter. The conditional is below all operators, a primary above.
+// Python's precedences; a larger number binds tighter. The conditional binds looser than all operators, and a primary binds tighter.
 inline constexpr int kConditionalPrecedence = 1, kOrPrecedence = 2, kNotPrecedence = 4, kPrefixPrecedence = 12;
 inline constexpr int kPowerPrecedence = 13, kPrimaryPrecedence = 14;
 inline constexpr std::array<OperatorInfo, static_cast<std::size_t>(Operator::None) + 1> kOperators = {{{"+", kPrefixPrecedence},

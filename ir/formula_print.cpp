@@ -1,4 +1,4 @@
-// From tree to text; the text parses to an equal tree.
+// Prints a tree as text; the text parses to an equal tree.
 #include <fmt/format.h>
 
 #include <algorithm>

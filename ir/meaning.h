@@ -78,7 +78,7 @@ template <std::floating_point T> T ldexp(T a, T b) {
 }
 /// sqrt(1/2) rounded to the type.
 template <std::floating_point T> inline constexpr T kSqrtHalf = sizeof(T) == 4 ? T(0x1.6a09e6p-1f) : T(0x1.6a09e667f3bcdp-1);
-/// Return k (binary_exponent) and m (binary_fraction) of a = 2^k m, kSqrtHalf <= m < 2 kSqrtHalf, for a positive finite a.
+/// Returns k of a = 2^k m for a positive finite a, with kSqrtHalf <= m < 2 kSqrtHalf; binary_fraction returns m.
 template <std::floating_point T> T binary_exponent(T a) {
   int k = 0;
   const T m = std::frexp(a, &k);  // 1/2 <= m < 1
@@ -117,10 +117,10 @@ template <std::floating_point T> T share(T g, T a, T b) {
 /// Returns the floor of the exact quotient, rounded once if it is not representable. IEEE special cases: a/0 is ±inf or NaN, inf/b is ±inf,
 /// -1/inf is -0.
 ///
-/// q is the rounded quotient. It can exceed the exact one only if it is an integer. The exact residual r = a - q*b (one fma, always
-/// representable) decides this. From 2^p on, not all integers are floats. There the floor rounds to another float than the quotient only if
-/// it is the midpoint q - h of two floats. Then q - h, rounded to even, is the result. So the quotient is corrected if r is beyond -(h -
-/// 1)*b. For smaller q, h is 1.
+/// q is the rounded quotient. It can exceed the exact quotient only if it is an integer. The exact residual r = a - q*b (one fma, always
+/// representable) decides this. From 2^p on, not all integers are floats. There the floor rounds to a different float than the quotient
+/// only if it is the midpoint q - h of two floats. Then q - h, rounded to even, is the result. So the quotient is corrected if r is beyond
+/// -(h - 1)*b. For smaller q, h is 1.
 template <std::floating_point T> T floor_div(T a, T b) {
   using Bits = BitsOf<T>;
   const T q = a / b;

@@ -48,7 +48,7 @@ std::string shortened(std::string_view text, std::size_t most) {
   if (text.size() <= most) {
     result = text;
   } else {
-    // The longest words are cut to one length, the largest that fits.
+    // The longest words are cut to one length, the largest length that fits.
     std::vector<std::size_t> lengths;
     each_word(text, [&](std::string_view word) { lengths.push_back(word.size()); });
     std::sort(lengths.begin(), lengths.end());

@@ -12,8 +12,8 @@ namespace onepass {
 inline constexpr std::size_t kMostErrorBytes = 1900;
 
 /// Returns the text in at most `most` bytes (16 or more). If it is too long, its longest words (separated by white space) are abbreviated
-/// in the middle with `…`. If it has only short words, the whole text is. Control characters other than tab and newline become `?`. Code
-/// points stay whole.
+/// in the middle with `…`. If it has only short words, the middle of the whole text is abbreviated. Control characters other than tab and
+/// newline become `?`. Code points stay whole.
 std::string shortened(std::string_view text, std::size_t most);
 
 }  // namespace onepass

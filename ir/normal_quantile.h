@@ -1,4 +1,5 @@
-// normal_quantile: maps uniform numbers to normally distributed ones. Called by the recorder; built from primitives, like the expansions.
+// normal_quantile: maps uniform numbers to normally distributed numbers. Called by the recorder; built from primitives, like the
+// expansions.
 #pragma once
 
 #include "ir/build.h"

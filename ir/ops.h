@@ -44,7 +44,7 @@ enum class TypeRule : std::uint8_t {
 enum Traits : std::uint8_t {
   kNone = 0,
   kCommutative = 1,
-  kBranches = 2,    // its kernel code may contain separate basic blocks
+  kBranches = 2,    // the operator's kernel code may contain separate basic blocks
   kArithmetic = 4,  // rejects two bools, although it accepts them as floats; rule Number rejects bool anyway
   kLong = 8,        // for floats: several machine instructions, which the baseline tier emits once and calls
   kPartial = 16,    // for expansions: valid only for the operands stated in the table; otherwise the result is unspecified

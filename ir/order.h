@@ -24,12 +24,12 @@ struct SumOrder {
   bool lanes;                  // the last axis of extent above 1 is reduced, or no such axis exists
   int last_kept_between = -1;  // s: the last kept axis between reduced axes, counting extents above 1; -1: absent
   std::int64_t runs;           // runs in r; 1 without s
-  std::int64_t run;            // elements of one run: those of the reduced axes after s; all without s
+  std::int64_t run;            // elements of one run: along the reduced axes after s; all elements without s
   std::int64_t padded_run;     // length with padding, which is at the end
   std::int64_t count;          // runs * padded_run: r counts from 0 to here
   std::int64_t lane_count;     // 64, or 32 for f64
   std::int64_t block;          // kLaneBlock or kRowBlock
-  std::int64_t blocks;         // the last one may be incomplete
+  std::int64_t blocks;         // the last block may be incomplete
 
   /// Returns the number r of the i-th element, not counting padding.
   constexpr std::int64_t r_of(std::int64_t i) const { return padded_run == run ? i : i / run * padded_run + i % run; }
@@ -50,8 +50,8 @@ constexpr SumOrder sum_order(std::span<const std::int64_t> shape, std::span<cons
   order.lane_count = accumulator == DType::F64 ? 32 : 64;
   order.lanes = true;
   const auto is_reduced = [&](std::size_t axis) { return std::ranges::find(axes, static_cast<std::int64_t>(axis)) != axes.end(); };
-  bool reduced_before = false;   // a reduced axis above 1 was found
-  std::int64_t kept_since = -1;  // the last kept axis above 1 after it
+  bool reduced_before = false;   // a reduced axis longer than 1 was found
+  std::int64_t kept_since = -1;  // the last kept axis longer than 1 after that axis
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] <= 1) continue;
     order.lanes = is_reduced(axis);

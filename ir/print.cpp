@@ -2,7 +2,7 @@
 //
 //   slot 0 = 2.5 = 0x40200000 : f32               values of all scalar parameters, first; a float is followed by its bits, which take
 //                                                 precedence
-//   %0 = input x : f32[32, 64]                    `input x #3` if it is not the next one in order; names that are not words are quoted
+//   %0 = input x : f32[32, 64]                    `input x #3` if it is not the next input; names that are not words are quoted
 //   %1 = constant 0.1 = 0x3dcccccd : f32[]        in hand-written text the bits may be omitted: the nearest value
 //   %2 = slot 0 : f32[4]                          in hand-written text `slot 0 = 2.5 : f32[4]` also declares the slot
 //   %3 = reduce_sum %0 {1} : f32[32]              operands, then attributes in braces

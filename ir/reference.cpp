@@ -134,7 +134,7 @@ template <class T> constexpr bool takes(TypeRule rule) {
   }
 }
 
-// Returns the loop of an operator. `from` is the type of the last operand and of all others, except for where's condition.
+// Returns the loop of an operator. `from` is the type of all operands, except for where's condition.
 template <Op kOp, int kArity> Loop loop_of(DType from, DType to) {
   constexpr TypeRule rule = info(kOp).types;
   constexpr bool converts = rule == TypeRule::Convert || rule == TypeRule::Reinterpret;
@@ -242,7 +242,7 @@ Strides contiguous(List shape) {
   return out;
 }
 
-// Copies shape's elements between two strided arrays. The pointers are those of element 0.
+// Copies shape's elements between two strided arrays. The pointers point to element 0.
 template <class E> void copy_elements(List shape, const E* from, List from_strides, E* to, List to_strides) {
   if (element_count(shape) == 0) return;
   const std::size_t outer = shape.empty() ? 0 : shape.size() - 1;
@@ -809,7 +809,7 @@ class Evaluator {
         }
   }
 
-  // Replaces every NaN by one quiet NaN, the only one in sorted results.
+  // Replaces every NaN by one quiet NaN, the only NaN in sorted results.
   template <class T> static T quiet(T value) {
     if constexpr (std::floating_point<T>)
       if (value != value) return std::numeric_limits<T>::quiet_NaN();

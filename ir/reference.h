@@ -13,7 +13,7 @@
 namespace onepass::ir {
 
 /// An array in memory that the caller owns. Strides count elements and may be zero or negative; empty: contiguous. Halves have two bytes,
-/// bool one (every value but 0 is true).
+/// bools have one byte (every value but 0 is true).
 struct ArrayView {
   DType dtype;
   const void* data;
@@ -21,7 +21,7 @@ struct ArrayView {
   std::vector<std::int64_t> strides = {};
 };
 
-/// A contiguous row-major array in memory. Halves have two bytes, bool one.
+/// A contiguous row-major array in memory. Halves have two bytes, bools have one byte.
 struct Buffer {
   DType dtype;
   std::vector<std::int64_t> shape;
@@ -37,14 +37,14 @@ struct Buffer {
 /// computed in f32 and rounded only by casts and in the outputs. After every few hundred thousand elements, `worked` receives the number
 /// computed since its last call; an exception from it ends the evaluation.
 ///
-/// Errors    InternalError if inputs or scalar parameters do not match the graph. IndexError for the first index out of range, in the node that was
-///           recorded first.
+/// Errors    InternalError if inputs or scalar parameters do not match the graph. IndexError for the first index out of range, in the node
+///           that was recorded first.
 std::vector<Buffer> evaluate(const Graph& graph, std::span<const ArrayView> inputs, std::span<const std::uint64_t> slot_bits = {},
                              const std::function<void(std::int64_t elements)>& worked = {});
 
 /// Applies one elementwise operator to single values, by its definition. Each value is in the low bytes, in its computation type (f32 for a
-/// half); the other bytes are 0. `from` is the type of the last operand, `to` that of a conversion's result. Only conversions distinguish
-/// halves from f32. Throws InternalError if the operator is undefined for the type.
+/// half); the other bytes are 0. `from` is the type of the last operand, `to` is the type of a conversion's result. Only conversions
+/// distinguish halves from f32. Throws InternalError if the operator is undefined for the type.
 std::uint64_t apply(Op op, DType from, DType to, std::span<const std::uint64_t> operands);
 
 /// Returns the broadcasts that only contractions read. They are not computed: their operands are read with strides of 0.

@@ -130,8 +130,8 @@ Reach reach(std::int64_t start, std::int64_t step, std::int64_t count) {
   return {std::min(start, last), std::max(start, last)};
 }
 
-// True if both boxes contain a common index along an axis. Their reaches must overlap and, for steps other than 1, their residues must
-// match.
+// True if both boxes contain a common index along an axis. Their ranges must overlap. For steps other than 1, their residues must
+// match too.
 bool meets(std::int64_t a, std::int64_t a_step, std::int64_t a_count, std::int64_t b, std::int64_t b_step, std::int64_t b_count) {
   const Reach x = reach(a, a_step, a_count), y = reach(b, b_step, b_count);
   const std::int64_t low = std::max(x.low, y.low), high = std::min(x.high, y.high);
@@ -224,7 +224,7 @@ std::string broken_reduction(const Graph& graph, NodeId id) {
       kept.push_back(from[i]);
     }
   }
-  if (next != axes.size()) return "attributes must be axes of the operand, in increasing order, none twice";
+  if (next != axes.size()) return "attributes must be different axes of the operand in increasing order";
   if (!std::ranges::equal(kept, to)) return "the shape of the result must be the operand's without the reduced axes, " + text_of(kept);
   if ((node.op == Op::ReduceMax || node.op == Op::ReduceMin) && empty && element_count(to) != 0)
     return "the maximum or minimum of no elements is not defined";
@@ -240,7 +240,7 @@ std::string broken_source(const Graph& graph, NodeId id) {
       if (node.bits >= graph.inputs.size()) return "no input has the index " + std::to_string(node.bits);
       if (graph.inputs[node.bits].node != id) return "an input must have exactly one node, which the list of inputs must name";
       if (graph.inputs[node.bits].dtype != node.dtype || !std::ranges::equal(graph.list(graph.inputs[node.bits].shape), graph.shape(id)))
-        return "type and shape must be those of the input";
+        return "the type and the shape must equal the input's";
       return "";
     case Op::Constant: return bits_fit(node.dtype, node.bits) ? "" : "the bits do not fit in the type";
     case Op::Slot:
@@ -412,8 +412,8 @@ std::optional<Violation> find_violation(const Graph& graph) {
   for (NodeId id : graph.outputs)
     if (id >= graph.size()) return of_graph("output %" + std::to_string(id) + " does not exist");
   if (!graph.output_names.empty() && graph.output_names.size() != graph.outputs.size())
-    return of_graph("either all outputs must have a name or none; " + std::to_string(graph.output_names.size()) + " names are given for " +
-                    std::to_string(graph.outputs.size()) + " outputs");
+    return of_graph("either all outputs or no output must have a name; " + std::to_string(graph.output_names.size()) +
+                    " names are given for " + std::to_string(graph.outputs.size()) + " outputs");
   return std::nullopt;
 }
 

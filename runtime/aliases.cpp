@@ -45,7 +45,7 @@ template <class F> void each_overlap(const LaunchPlan& plan, std::byte* const* b
 }
 
 [[noreturn]] void fail_overlap(const LaunchPlan& plan, std::size_t k, std::size_t other) {
-  throw ValueError(fmt::format("targets {} and {} overlap; each result needs separate memory. Pass targets that do not overlap.",
+  throw ValueError(fmt::format("destinations {} and {} overlap; each result needs separate memory. Pass destinations that do not overlap.",
                                plan.output_names[plan.target_of[k]], plan.output_names[plan.target_of[other]]));
 }
 

@@ -111,7 +111,7 @@ bool extent_of(std::span<const std::int64_t> shape, std::span<const std::int64_t
   return true;
 }
 
-/// False if elements provably do not overlap: with axes sorted by stride, each axis steps over the whole extent of the smaller ones. True
+/// False if elements provably do not overlap: with axes sorted by stride, each axis steps over the whole extent of the axes before it. True
 /// for all other layouts, including some without overlap; an exact test is as hard as the knapsack problem.
 bool elements_may_overlap(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   std::array<std::pair<std::uint64_t, std::uint64_t>, kMaxRank> axes;  // |stride|, length
@@ -184,7 +184,7 @@ template <class T> void copy_walk(const T* source, const Walk& walk, T* out) {
     return;
   }
   const std::size_t last = walk.rank - 1;
-  // If another axis is the dense one (a transpose), both are walked in tiles through a small buffer. Each cache line is then read and
+  // If another axis is dense (a transpose), the copy walks both axes in tiles through a small buffer. Each cache line is then read and
   // written once, even for power-of-two lengths, which map all lines of a tile to one cache set.
   std::size_t dense = last;
   for (std::size_t i = 0; i < last; ++i)
@@ -214,7 +214,7 @@ template <class T> void copy_walk(const T* source, const Walk& walk, T* out) {
             std::memcpy(out + (i0 + i) * out_step + j0, tile[i], static_cast<std::size_t>(width) * sizeof(T));
         }
     }
-    // Advances the other axes, the last one first.
+    // Advances the other axes, the last axis first.
     std::size_t axis = walk.rank;
     for (;;) {
       if (axis == 0) return;
@@ -236,7 +236,7 @@ template <class T> void copy_walk(const T* source, const Walk& walk, T* out) {
 
 std::int64_t* Array::reserve_dims(int rank) {
   if (rank > kInlineRank) {
-    // noexcept code frees this, so the failure must precede the change of rank_.
+    // noexcept code frees this block according to rank_, so the failure must precede the change of rank_.
     auto* const block = new (std::nothrow) std::int64_t[2 * static_cast<std::size_t>(rank)];
     if (!block) throw Error(fmt::format("out of memory: cannot allocate {} bytes", 16 * rank));
     heap_ = block;
@@ -361,7 +361,7 @@ namespace {
                                dtype == DType::Bool ? ", which has only the values 0 and 1" : ""));
 }
 
-/// Returns the largest value of an integer dtype. The smallest is 0, or -1 minus the largest.
+/// Returns the largest value of an integer dtype. The smallest value is 0, or -1 minus the largest value.
 std::uint64_t largest(DType dtype) {
   if (dtype == DType::Bool) return 1;
   const int bits = static_cast<int>(size_of(dtype)) * 8 - (is_signed_integer(dtype) ? 1 : 0);
@@ -526,7 +526,7 @@ void Array::check_cpu(const char* what) const {
 }
 
 void Array::check_memory(const char* what) const {
-  if (!valid_) throw ValueError(fmt::format("{}: the array is default-constructed and has no elements", what));
+  if (!valid_) throw ValueError(fmt::format("{}: the array is default-constructed and has no elements. Assign an array to it first", what));
 }
 
 int Array::axis_of(const char* what, std::int64_t axis) const {
@@ -658,8 +658,8 @@ Array Array::reshape(Extents shape) const {
   }
   const std::int64_t size = count_elements("reshape", wanted, dtype_);
   if (size != size_)
-    throw ShapeError(
-        fmt::format("reshape: shape {} has {} elements, but shape {} has {}", text_of(wanted), size, text_of(this->shape()), size_));
+    throw ShapeError(fmt::format("reshape: shape {} has {} elements, but shape {} has {}; the numbers must be equal", text_of(wanted), size,
+                                 text_of(this->shape()), size_));
 
   Array result = like(static_cast<int>(new_rank));
   std::int64_t* const out = result.dims();

@@ -1,4 +1,4 @@
-// Attaches kernels to a plan's launches: the generic kernels first, specialized ones later. Declared in launch.h: `attach_kernels` and
+// Attaches kernels to a plan's launches: the generic kernels first, specialized kernels later. Declared in launch.h: `attach_kernels` and
 // `attach_specialised`.
 #include <algorithm>
 #include <limits>

@@ -103,13 +103,13 @@ class Worker {
     return all;
   }
 
-  // Runs pending late jobs at exit and starts no others. The current job continues until the process ends, except if LLVM's globals would
-  // be destroyed while it runs.
+  // Runs pending late jobs at exit and starts no other jobs. The current job continues until the process ends, except if LLVM's globals
+  // would be destroyed while it runs.
   void stop() {
     stopping_ = true;
     os::wake(done_, INT_MAX);
     while (!compiler::outlives_exit() && current_.load()) os::yield_processor();
-    if (running_) left_ = taken_.exchange(nullptr);  // not deleted: the thread may be reading the first one
+    if (running_) left_ = taken_.exchange(nullptr);  // not deleted: the thread may be reading the first job
     for (const Job* job = left_; job; job = job->next)
       if (job->late) job->run();
     for (Job* job = late_.take(); job;) {
@@ -117,8 +117,8 @@ class Worker {
       delete std::exchange(job, job->next);
     }
   }
-  // Resets the state in a forked child, which has no worker thread. Its next job starts one, which first runs the remaining jobs. Late
-  // jobs belong to the parent.
+  // Resets the state in a forked child, which has no worker thread. The child's next job starts a thread, which first runs the remaining
+  // jobs. Late jobs belong to the parent.
   void resume_in_child() noexcept {
     running_ = hurries_ = false;
     thread_ = waiting_ = 0;
@@ -134,7 +134,7 @@ class Worker {
 
  private:
   List jobs_, late_;
-  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's pending jobs, and its current one
+  std::atomic<Job*> taken_{nullptr}, current_{nullptr};  // the thread's pending jobs, and its current job
   Job* left_ = nullptr;                                  // the thread's pending jobs at exit
   std::atomic<std::uint32_t> changed_{0}, queued_{0}, done_{0}, late_count_{0};
   std::atomic<bool> running_{false}, stopping_{false}, hurries_{false};
@@ -157,7 +157,7 @@ class Worker {
     os::wake(changed_, 1);
   }
   // Sets the priority after one of its inputs has changed; any thread may call it. The loop rechecks the inputs, so that with concurrent
-  // calls the latest input wins. Otherwise a thread that another waits for could stay at idle priority.
+  // calls the latest input wins. Otherwise a thread that another thread waits for could stay at idle priority.
   void set_priority() noexcept {
     const int thread = thread_;
     if (thread == 0) return;
@@ -185,7 +185,7 @@ class Worker {
       }
       current_ = job;
       Job* first = job;
-      if (stopping_ || !taken_.compare_exchange_strong(first, job->next)) {  // the process exits and has taken the rest
+      if (stopping_ || !taken_.compare_exchange_strong(first, job->next)) {  // the process exits and has taken the remaining jobs
         current_ = nullptr;
         break;
       }
@@ -195,13 +195,13 @@ class Worker {
       done_.fetch_add(1, std::memory_order_release);
       os::wake(done_, INT_MAX);
     }
-    // The process exits. If this thread ended now, it would destroy its thread-local variables, including LLVM's, while others destroy
-    // the rest.
+    // The process exits. If this thread ended now, it would destroy its thread-local variables, including LLVM's, while other threads
+    // destroy all other variables.
     for (std::atomic<std::uint32_t> never{0};;) os::wait(never, 0);
   }
 };
 
-// Each job stays with one thread. Threads share nothing, so no thread holds a lock that another waits for.
+// Each job stays with one thread. Threads share nothing, so no thread holds a lock that another thread waits for.
 class Workers {
  public:
   static constexpr int kMost = 64;
@@ -221,7 +221,7 @@ class Workers {
   bool wait(std::int64_t nanoseconds) {
     constexpr std::int64_t kYear = 365 * std::int64_t{86'400'000'000'000};
     const std::int64_t end = os::nanoseconds() + (nanoseconds < 0 ? kYear : std::min(nanoseconds, kYear));
-    for (bool again = true; again;) {  // jobs of one thread may add jobs to another
+    for (bool again = true; again;) {  // jobs of one thread may add jobs to another thread
       again = false;
       for (Worker& worker : all_) again |= worker.wait(end);
     }

@@ -22,7 +22,7 @@ void set_threads(int threads);
 int threads();
 int most_threads();
 
-/// Waits until all jobs are finished, including late ones, or until `nanoseconds` have passed (negative: no limit). False on timeout.
+/// Waits until all jobs are finished, including late jobs, or until `nanoseconds` have passed (negative: no limit). False on timeout.
 bool wait(std::int64_t nanoseconds = -1);
 
 }  // namespace onepass::runtime::background

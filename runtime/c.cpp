@@ -261,9 +261,9 @@ onepass_status onepass_formula_into(const onepass_formula* formula, const onepas
   constexpr const char* kName = "onepass_formula_into";
   return guarded([&] {
     const onepass::Formula& f = checked(formula, kName, "the formula").formula;
-    static_cast<void>(checked(targets, kName, "the list of targets"));
+    static_cast<void>(checked(targets, kName, "the list of destinations"));
     std::vector<Array> arrays;
-    for (std::size_t i = 0; i < target_count; ++i) arrays.push_back(checked(targets[i], kName, "a target").array);
+    for (std::size_t i = 0; i < target_count; ++i) arrays.push_back(checked(targets[i], kName, "a destination").array);
     f.into(arrays, arguments_of(arguments, argument_count, kName));
   });
 }

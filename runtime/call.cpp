@@ -43,7 +43,7 @@ void interpret(const LaunchPlan& plan, std::byte* const* bases, std::span<const 
       results = ir::evaluate(plan.report->optimised, views_of(plan, bases), slot_bits);
     }
   }
-  std::vector<ArrayPlan> dense;  // all of them, before any result is written
+  std::vector<ArrayPlan> dense;  // of all results, before any result is written
   for (const ir::Buffer& result : results) dense.push_back(array_plan(result.dtype, result.shape, {}));
   for (std::size_t k = 0; k < results.size(); ++k)
     copy_array(plan.targets[k], bases[plan.inputs.size() + k], dense[k], results[k].bytes.data());
@@ -89,7 +89,7 @@ class Call {
   const LaunchPlan* plan_ = nullptr;
   PlanPointer held_;
 
-  // Remembers the plan as the last one. Must run inside the call, because dropping the previous plan can run user code of captured
+  // Remembers the plan as the last plan. Must run inside the call, because dropping the previous plan can run user code of captured
   // values, which may make calls.
   void remember(Program::State& state, const PlanPointer& plan) {
     if (thread_.last != plan) thread_.last = plan;

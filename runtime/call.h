@@ -46,7 +46,7 @@ inline ThreadState& thread_state() {
 
 using Pointers = Row<std::byte*, 48>;
 
-// The scalar parameters of one call: the call's numbers, and the recorded values of all others.
+// The scalar parameters of one call: the call's numbers, and the recorded values of all other scalar parameters.
 class CallSlots {
  public:
   CallSlots(Program::State& state, const CallSite& site, const LaunchPlan& plan)

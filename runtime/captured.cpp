@@ -21,7 +21,7 @@ void CapturedNumbers::keep_unchanged() {
 void CaptureWatch::enter(const void* object, std::size_t bytes) { objects_.emplace_back(static_cast<const std::byte*>(object), bytes); }
 
 void CaptureWatch::read(const void* variable, std::uint32_t bytes) {
-  constexpr std::size_t kMost = 64;  // a call checks all of them
+  constexpr std::size_t kMost = 64;  // a call checks all variables
   const auto at = reinterpret_cast<std::uintptr_t>(variable), here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)),
              base = reinterpret_cast<std::uintptr_t>(this);
   if (at >= std::min(here, base) && at < std::max(here, base)) return;  // on the stack above the recording: a local of the function

@@ -80,7 +80,7 @@ constinit runtime::TableMutex opening;                  // blocks forks, because
 constinit std::atomic<int> compiling{0};
 constinit const Module* left_busy = nullptr;  // in a forked child: the module that a thread of the parent was using
 
-// A small kernel needs 2 MB, a large one 10 MB, and a thread's first compile 3 MB for LLVM's state.
+// A small kernel needs 2 MB, a large kernel needs 10 MB, and a thread's first compile needs 3 MB for LLVM's state.
 constexpr std::size_t kRoom = std::size_t{32} << 20;
 
 std::unique_ptr<Module> open() {

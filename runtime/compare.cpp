@@ -177,9 +177,9 @@ std::string first_not_finite(const CompareRequest& request) {
       if (!found) continue;
       const NodeId id = alone.outputs[k];
       if (graph[id].op == ir::Op::Input)
-        return fmt::format("the input {} already contains one, {}", graph.inputs[graph[id].bits].name, *found);
+        return fmt::format("the input {} already contains such a value, {}", graph.inputs[graph[id].bits].name, *found);
       const NodeId origin = graph.origin_of[id];
-      return fmt::format("the first operator that produced one is {}: {}{}", text(id), *found,
+      return fmt::format("the first operator that produced such a value is {}: {}{}", text(id), *found,
                          origin == ir::kNoNode ? "" : ", in the derivative of " + text(origin));
     }
   }

@@ -31,7 +31,7 @@ struct CompareRequest {
 Comparison compare(const CompareRequest& request);
 
 /// Returns the first operator, in recording order, with a NaN or infinite value: its name, the element and, for a derivative, its forward
-/// operator. Empty if there is none; the value then came from rounding to a half.
+/// operator. Returns an empty text if no operator has one: rounding to a half then made the NaN or infinity.
 std::string first_not_finite(const CompareRequest& request);
 
 /// Returns the position of an Array's first NaN or infinity, such as `nan at [2, 0]`; empty if there is none.

@@ -13,7 +13,7 @@ namespace onepass::runtime {
 
 using ArrayPointers = Row<const Array*, 48>;
 
-/// Returns the arrays that a plan reads: the call's arrays, then the captured ones.
+/// Returns the arrays that a plan reads: the call's arrays, then the captured arrays.
 std::vector<const Array*> inputs_of(const CallSite& site, const PlanData& plan);
 
 /// Runs the plan on its device, into `outputs`, one for each output of the plan. `slot_bits`: all scalar parameters of this call;

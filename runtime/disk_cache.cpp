@@ -345,7 +345,7 @@ DiskCache::Imported DiskCache::import_from(const std::string& path, bool trusted
   const auto fail = [&](std::string_view what) { throw ValueError(fmt::format("cache import: {}: {}", path, what)); };
   if (!all.starts_with(std::string_view(kArchiveMagic.data(), kArchiveMagic.size())))
     fail("the file is not an archive of kernels. Create one with `onepass cache export FILE`");
-  std::vector<std::string_view> entries;  // all are checked before any is stored
+  std::vector<std::string_view> entries;  // all entries are checked before any entry is stored
   for (std::size_t at = kArchiveMagic.size(); at < all.size();) {
     std::uint64_t size = 0;
     if (all.size() - at < sizeof size) fail("the archive ends in the middle of an entry");

@@ -2,8 +2,8 @@
 // temporary name and renamed. The cache is optional and its errors are not fatal: unreadable, damaged and foreign-build entries count as
 // misses.
 //
-// Checksums detect damage, not attacks. The folder and each entry must belong to the user; a folder that others can write to is refused.
-// A setuid program has no disk cache unless it sets a folder itself.
+// Checksums detect damage, not attacks. The folder and each entry must belong to the user; a folder that other users can write to is
+// refused. A setuid program has no disk cache unless it sets a folder itself.
 //
 // Folder: `set_cache_folder`, else ONEPASS_CACHE_DIR, else $XDG_CACHE_HOME/onepass, else ~/.cache/onepass; `none` disables the cache.
 #pragma once
@@ -34,7 +34,7 @@ class DiskCache {
   struct Entry {
     compiler::Tier tier;
     std::string object;                  // empty: not compiled yet
-    std::int64_t spent_nanoseconds = 0;  // time of runs in tiers below the optimized one, in all processes
+    std::int64_t spent_nanoseconds = 0;  // time of runs in tiers below the optimized tier, in all processes
   };
   /// A file, as reported by `list` and `verify`.
   struct File {
@@ -69,7 +69,7 @@ class DiskCache {
 
   DiskCacheStats stats() const;
   std::vector<File> list() const;  // reads every entry
-  std::int64_t remove_damaged();   // also removes untrusted ones; returns their number
+  std::int64_t remove_damaged();   // also removes untrusted entries; returns their number
   std::int64_t clear();            // removes all entries of all builds; returns their number
   /// Writes all entries to one file, for import on an equal machine. Throws IoError if it cannot be written. Keeps the archive's digest
   /// in the folder if the compiler module is available to compute it.
@@ -90,7 +90,7 @@ class DiskCache {
   DiskCacheStats stats_;
   std::int64_t stored_since_sweep_ = -1;  // bytes; -1: not swept yet
 
-  // Opens the folder; null if none is usable. `even_refused`: also opens a refused folder, to list or clear it.
+  // Opens the folder; null if no folder is usable. `even_refused`: also opens a refused folder, to list or clear it.
   std::shared_ptr<const os::Folder> open_folder(bool create, bool even_refused = false) const;
   void write(std::string_view key, const Entry& entry);
   void sweep(const os::Folder& folder);

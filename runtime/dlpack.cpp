@@ -51,7 +51,7 @@ template <class Managed> struct Export {
   }
 };
 
-// Returns the caller's stream, else the scope's, else CUDA's default stream; null for DLPack's -1.
+// Returns the caller's stream, else the scope's stream, else CUDA's default stream; null for DLPack's -1.
 runtime::cuda::Gpu::StreamPointer stream_of(runtime::cuda::Gpu& gpu, void* stream) {
   if (reinterpret_cast<std::intptr_t>(stream) == -1) return nullptr;
   if (stream) return gpu.stream_of(stream);

@@ -1,4 +1,5 @@
-// The structs of DLPack: the ones before version 1.0, which every library supports, and the versioned ones, which have a read-only flag.
+// The structs of DLPack: the old structs, from before version 1.0, which every library supports, and the versioned structs, which have a
+// read-only flag.
 // Source: https://dmlc.github.io/dlpack/latest/c_api.html.
 //
 // Included by runtime/dlpack.cpp and by bindings, but not by users, because their dlpack.h has the same names.

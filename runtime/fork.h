@@ -27,7 +27,7 @@ class TableMutex {
   std::mutex mutex_;
 };
 
-/// Returns the number of forks between the first process and this one.
+/// Returns the number of forks between the first process and this process.
 std::uint32_t fork_generation() noexcept;
 
 /// Registers a hook, called in each forked child while it has one thread and all tables are consistent. Hooks are permanent; at most

@@ -148,7 +148,7 @@ using TargetPointers = runtime::Row<Array*, 4>;
 
 void Formula::into(std::span<const Array> targets, std::span<const FormulaArgument> arguments) const {
   if (targets.size() != outputs().size())
-    throw ValueError(fmt::format("formula: the formula has {} outputs ({}), but the call has {} targets", outputs().size(),
+    throw ValueError(fmt::format("formula: the formula has {} outputs ({}), but the call has {} destinations", outputs().size(),
                                  body().list(outputs()), targets.size()));
   Targets handles(targets.size());
   TargetPointers pointers(targets.size());

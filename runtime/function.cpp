@@ -345,8 +345,8 @@ void FunctionCore::reset() const {
 // ------------------------------------------------------------------------------------------------ bound calls
 
 struct BoundCore::Body {
-  FunctionCore function;          // kept alive, and with it
-  std::shared_ptr<Program> hold;  // the program, if the function has several
+  FunctionCore function;          // kept alive
+  std::shared_ptr<Program> hold;  // the program, kept alive too if the function has several programs
   std::unique_ptr<Program::Bound> bound;
 };
 

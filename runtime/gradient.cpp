@@ -190,7 +190,7 @@ void Recipe::name(const Graph& forward, const std::vector<std::string>& names) {
   for (const std::string& name : names) gradient_names.push_back("d" + name);
 }
 
-// Adds the record of the last backward call; if there was none, of a planned one.
+// Adds the record of the last backward call or, if there was no backward call, of a planned call.
 void Recipe::add_to(ExecutionRecord& record, const PlanData& forward, Detail detail) const {
   Program& program = const_cast<Recipe*>(this)->backward();
   ExecutionRecord backward = program.last_execution(detail);
@@ -323,13 +323,14 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
     ys.push_back(Value{false, y, {}});
     y_nodes.push_back(y);
   }
-  if (xs.empty()) throw DTypeError("vjp: no argument is an Array of a float type; integers, bool and numbers have no derivative");
+  if (xs.empty())
+    throw DTypeError("vjp: no argument is an Array of a float type; integers, bool and numbers have no derivative. Pass a float Array");
   if (ys.empty()) throw DTypeError("vjp: no result is of a float type; integers and bool have no derivative");
   const std::size_t first_slot = graph.slots.size();
   for (const NodeId u : recorder.placeholders(y_nodes)) us.push_back(Value{false, u, {}});
   const std::vector<Value> gradients = recorder.vjp(ys, xs, us);
 
-  // Build one simplified graph with the results and then the gradients as outputs.
+  // Builds one simplified graph with the results and then the gradients as outputs.
   const std::vector<std::string> names = graph.output_names;
   const std::size_t results = names.size();
   Graph joint = graph;
@@ -347,7 +348,7 @@ void add_pullback(ProgramRecorder& recorder, std::span<const Value> arguments, c
   joint.output_names.assign(joint.outputs.size(), "");
   const compiler::SavePlan plan = compiler::choose_saved(joint, recipe->cotangents, of_results, joint.outputs, options.memory_budget);
 
-  // Build the forward half: its outputs are the results and the residuals.
+  // Builds the forward half: its outputs are the results and the residuals.
   const std::size_t first_captured = joint.inputs.size() - recorder.captured.size();
   graph = joint;
   graph.outputs = of_results;
@@ -405,7 +406,8 @@ void runtime::add_both_products(ProgramRecorder& recorder, std::span<const compi
   for (const ir::NodeId y : graph.outputs)
     if (is_float(graph[y].dtype)) ys.push_back(Value{false, y, {}}), us.push_back(random_like(ys.back()));
   if (xs.empty())
-    throw DTypeError("check_gradients: no argument is an Array of a float type; integers, bool and numbers have no derivative");
+    throw DTypeError(
+        "check_gradients: no argument is an Array of a float type; integers, bool and numbers have no derivative. Pass a float Array");
   if (ys.empty()) throw DTypeError("check_gradients: no result is of a float type; integers and bool have no derivative");
   const std::vector<Value> reverse = recorder.vjp(ys, xs, us, "check_gradients"), forward = recorder.jvp(ys, xs, vs, "check_gradients");
   graph.outputs.clear();
@@ -566,7 +568,8 @@ std::vector<Array> detail::PullbackCore::operator()(std::span<const CallArgument
     } else {
       const Array& dy = *all[k].array;
       if (!dy.has_memory())
-        throw ValueError(fmt::format("pullback: the cotangent of {} is an empty Array, but the result is {}", result.name, type));
+        throw ValueError(fmt::format("pullback: the cotangent of {} is an empty Array, but the result is {}. Allocate the cotangent",
+                                     result.name, type));
       const std::string got = compiler::type_text(dy.dtype(), dy.shape());
       if (!std::ranges::equal(dy.shape(), result.shape))
         throw ShapeError(

@@ -16,8 +16,8 @@ namespace onepass::runtime {
 /// Residuals become additional outputs.
 void add_pullback(ProgramRecorder& recorder, std::span<const compiler::Value> arguments, const Options& options);
 
-/// Makes the pullback after a call of such a recording by `forward`. Removes the residuals from `arrays`, the call's outputs. `resets`
-/// counts resets.
+/// Makes the pullback after a call by `forward` of a recording that add_pullback extended. Removes the residuals from `arrays`, the call's
+/// outputs. `resets` counts resets.
 detail::PullbackCore make_pullback(std::shared_ptr<const Program> forward, Program::Aftermath after, std::span<const Argument> arguments,
                                    std::vector<Array>& arrays, std::shared_ptr<const std::atomic<int>> resets);
 

@@ -309,7 +309,7 @@ void Kernel::compiled(double estimate, std::int64_t start, std::int64_t processo
   log(LogLevel::debug, "kernel {}: compiled {} in {:.2f} ms", name(), how, compile_ms_);
 }
 
-// Adds the compile's stages to the profile, in sequence; loading is the last one.
+// Adds the compile's stages to the profile, in sequence; loading is the last stage.
 void Kernel::note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept {
   const std::size_t name = std::hash<std::string>()(key_);
   std::int64_t begin = start;
@@ -338,7 +338,7 @@ void Kernel::ran_slowly(std::int64_t nanoseconds, std::int64_t expected) const n
 
 int Kernel::decide(bool may_wait, int threads) const {
   if (stays_in_tiles_.load(std::memory_order_relaxed) || !promotion_on.load(std::memory_order_relaxed)) return threads;
-  // With fewer threads than processors, the compile already has one. Without a compile thread, yielding is useless.
+  // With fewer threads than processors, the compile already has a processor. Without a compile thread, yielding is useless.
   const bool may_yield = threads > 1 && threads >= target_.cores && background::threads() > 0;
   const TierAccount::Due due =
       account_.before_run(may_yield ? 1.0 / (threads - 1) : std::numeric_limits<double>::infinity(), [this] { return compiled(); });
@@ -435,9 +435,10 @@ void Kernel::make_optimised(bool in_call) const noexcept {
           static_cast<double>(account_.spent()) / 1e6);
     }
   } catch (const std::exception& error) {
-    if (os::may_run_made_code()) log(LogLevel::warning, "a kernel keeps its unoptimized code: {}", error.what());  // else was logged
-    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();           // no caller sees it
-  } catch (...) {}                                // NOLINT: no caller to catch it
+    if (os::may_run_made_code())
+      log(LogLevel::warning, "a kernel keeps its unoptimized code: {}", error.what());  // other failures are logged before
+    if (os::for_tests().strict && dynamic_cast<const compiler::NotGenerated*>(&error)) std::terminate();  // no caller sees it
+  } catch (...) {}                                                                                        // NOLINT: no caller to catch it
   if (!final_.load(std::memory_order_relaxed)) {  // generated code became forbidden, or the compile failed
     if (quick_) final_.store(quick_, std::memory_order_release);
     else if (tiles_) stays_in_tiles_.store(true, std::memory_order_relaxed);
@@ -578,7 +579,8 @@ std::vector<KernelResult> find_or_compile(std::span<const KernelRequest> request
       results[i].kernel = Cache::wait(*entries[i]);
     } catch (const KernelMissing&) {
       if (!may_compile) throw;
-      results[i] = find_or_compile(requests.subspan(i, 1), 1)[0];  // the thread that compiled it concurrently may not compile; this one may
+      results[i] = find_or_compile(requests.subspan(i, 1),
+                                   1)[0];  // the thread that compiled it concurrently may not compile; this thread may compile
       continue;
     }
     if (results[i].compiled)

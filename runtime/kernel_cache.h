@@ -71,7 +71,7 @@ inline constexpr CompileStage kCompileStages[] = {{"open the code generator", &C
                                                   {"load", &CompileTimes::load}};
 
 /// A generic kernel in its tiers (runtime/tiers.h). It starts in the tiled interpreter or the baseline tier, unless the optimized tier
-/// pays off in the first run. A background thread optimizes it or, after enough lost time, the call does.
+/// pays off in the first run. A background thread optimizes it or, after enough lost time, the call optimizes it.
 ///
 /// A specialized kernel has only the optimized tier. Each run uses the best available code; all tiers give the same bits and take the
 /// same arguments.
@@ -107,7 +107,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   std::size_t bytes() const { return first_ ? first_->bytes() : tiles_ ? tiles_->bytes() : 0; }
   /// Starts the optimized compile in the background, unless it is unnecessary.
   void optimise_soon() const noexcept;
-  /// Compiles the optimized tier, or waits for the thread that does. Afterwards the kernel is settled.
+  /// Compiles the optimized tier, or waits for the thread that compiles it. Afterwards the kernel is settled.
   void optimise_now() const;
   /// Allows optimization of a kernel that came from disk for a function that may not compile.
   void allow_optimising() const {
@@ -155,7 +155,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   compiler::Schedule schedule_;
   compiler::Target target_;
   mutable std::atomic<compiler::KernelFunction> final_{nullptr};     // final code; null: not ready
-  compiler::KernelFunction quick_ = nullptr;                         // code until then, or
+  compiler::KernelFunction quick_ = nullptr;                         // code until `final_` is ready; null: `tiles_` runs
   std::shared_ptr<const compiler::TileProgram> tiles_;               // the tiled interpreter
   std::shared_ptr<const compiler::KernelObject> first_;              // object of `quick_`, or of the only code
   mutable std::shared_ptr<const compiler::KernelObject> optimised_;  // set before `final_` points into it

@@ -80,7 +80,7 @@ std::int64_t items_at_once(const Launch& launch) {
   return std::max<std::int64_t>(StopCheck::kWork / work, 1) * launch.threads;
 }
 
-// Runs `part(begin, end)` over [0, count). A stoppable call runs it in rounds of `at_once` tasks and polls after each. `work` is the
+// Runs `part(begin, end)` over [0, count). A stoppable call runs it in rounds of `at_once` tasks and polls after each round. `work` is the
 // total work.
 template <class F> void in_rounds(StopCheck* stop, std::int64_t count, std::int64_t at_once, std::int64_t work, F&& part) {
   if (!stop) [[likely]]
@@ -114,14 +114,14 @@ void run_claimed(const Launch& launch, const Code& function, int threads, std::i
         function(before, item, item + 1, scratch + share * launch.scratch_bytes);
         const std::atomic_ref<std::int64_t> ready(*reinterpret_cast<std::int64_t*>(slots + item * slot_bytes));
         for (int spins = 0; item > 0 && ready.load(std::memory_order_acquire) == 0; ++spins)
-          if (spins > 1000) os::yield_processor();  // the other thread may wait for this one's processor
+          if (spins > 1000) os::yield_processor();  // the other thread may wait for this thread's processor
         function(words, item, item + 1, scratch + share * launch.scratch_bytes);
       }
     });
   });
 }
 
-// Runs the kernel in rounds, and polls the stop condition after each.
+// Runs the kernel in rounds, and polls the stop condition after each round.
 template <class Code> [[gnu::noinline]] void run_stoppable(const Launch& launch, const Code& function, int threads, std::int64_t* words,
                                                            std::byte* scratch, StopCheck& stop) {
   const std::int64_t at_once = items_at_once(launch);
@@ -194,7 +194,7 @@ class Profiled {
   const Launch* first_;
 };
 
-// Measures the time of a run by code that is not final.
+// Runs code of a tier that is not final, and measures the time.
 template <class How> [[gnu::noinline]] void run_slowly(How how, const Launch& launch, const KernelCode& code, int threads,
                                                        std::int64_t* words, std::byte* scratch, StopCheck* stop) {
   const std::int64_t start = os::nanoseconds();
@@ -310,7 +310,8 @@ void run_group(How how, std::span<const Launch> pieces, bool may_wait, std::int6
   run_all(how, pieces, state == Specialised::State::Used, may_wait, words, scratch, stop);
 }
 
-// Recorder of a call's kernels as one event, and of the time of each launch group. One clock reading ends a group and starts the next.
+// Recorder of a call's kernels as one event, and of the time of each launch group. One clock reading ends a group and starts the next
+// group.
 class ProfiledCall {
  public:
   explicit ProfiledCall(const PlanData& plan) : plan_(plan) {
@@ -455,7 +456,7 @@ bool PreparedRun::operator()() {
   return flag_ == 0;
 }
 
-// Runs the call with stop checks or profiling. Separate, so that it does not slow down other calls.
+// Runs the call with stop checks or profiling. It is a separate function, so that it does not slow down other calls.
 bool PreparedRun::run_watched() {
   StopOfCall asked(stop_);
   const KernelControl control;

@@ -81,7 +81,7 @@ struct StageTimes {
 };
 
 /// Trial and result of a launch's specialized kernel. Trial runs alternate between it and the generic kernel; then it is used unless it
-/// is slower. In a launch group, the first launch has the state of all.
+/// is slower. In a launch group, the first launch has the state of all launches.
 class Specialised {
  public:
   static constexpr std::uint32_t kTrials = 24;  // runs, half of them generic
@@ -103,7 +103,7 @@ class Specialised {
   std::shared_ptr<const Kernel> kernel_;
   std::atomic<State> state_{State::None};
   std::atomic<std::uint32_t> started_{0}, finished_{0};
-  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // best times of the generic kernel and of the specialized one
+  std::atomic<std::int64_t> best_[2] = {kNever, kNever};  // best times of the generic kernel and of the specialized kernel
   static constexpr std::int64_t kNever = std::int64_t{1} << 62;
 };
 
@@ -133,7 +133,7 @@ struct Launch : KernelWords {
   std::int64_t phases = 1, shared_bytes = 0;  // for a split reduction: its partial results follow the threads' scratch memory
   std::uint32_t phase_word = 0, shared_word = 0;
   bool is_routine = false;  // see runtime/routine.h
-  bool is_steps = false;    // its kernel has no shape-specialized form
+  bool is_steps = false;    // the kernel has no shape-specialized form
   bool claimed = false;     // free threads claim tasks in increasing order
   bool combines_last = false;
   int threads = 1;
@@ -169,11 +169,11 @@ class Attachment {
 /// The contents of a plan: one launch for each subdomain of each kernel.
 struct PlanData {
   std::vector<ArrayPlan> inputs;                 // array arguments, then captured arrays
-  std::vector<std::uint32_t> argument_of;        // argument index of each input, except captured ones
+  std::vector<std::uint32_t> argument_of;        // argument index of each input, except captured inputs
   mutable std::vector<Array> captured;           // kept alive until the program is destroyed
   std::vector<ArrayPlan> outputs;                // the requested results, as the kernels store them
   std::vector<std::uint32_t> target_of;          // result index of each output
-  std::vector<ArrayPlan> targets;                // the caller's layouts; they differ from the outputs' if one node is two results
+  std::vector<ArrayPlan> targets;                // the caller's layouts; they differ from `outputs` if one node is two results
   std::vector<std::uint8_t> redirected;          // outputs whose destination has other strides: stored elsewhere, then copied
   std::vector<std::uint8_t> in_place;            // outputs x inputs: true if the output may overwrite the input in the same memory
   std::vector<std::string> output_names;         // names of all results
@@ -183,7 +183,7 @@ struct PlanData {
   compiler::Numbers numbers;             // the scalar parameters that a call's numbers set
   CapturedNumbers captured_numbers;      // variables that the function read
   bool interpret = false;                // mode reference
-  bool refused = false;                  // compiler/plan/verify_plan.h refused the fused kernels: others run, or none
+  bool refused = false;                  // compiler/plan/verify_plan.h refused the fused kernels: other kernels run, or none
   bool indexes = false;                  // some array is indexed by data
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch memory of all threads of one kernel
@@ -215,10 +215,10 @@ struct LaunchPlan : PlanData, std::enable_shared_from_this<LaunchPlan> {
   std::vector<std::int64_t> key;                      // the signature: runtime/signature.h
   std::vector<std::int64_t> before;                   // signature of the previous call when the plan was made; empty: none
   bool was_forgotten = false;                         // an earlier plan of this signature was evicted
-  std::int64_t compiled = 0;                          // kernels that were compiled for it
-  mutable std::atomic<bool> described{false};         // true if the profile has its description
+  std::int64_t compiled = 0;                          // kernels that were compiled for this plan
+  mutable std::atomic<bool> described{false};         // true if the profile has the plan's description
   std::vector<bool> pinned;                           // for each number argument: true if the plan is specialized on its value
-  std::int64_t hot_after = 0;                         // runs until it gets shape-specialized kernels
+  std::int64_t hot_after = 0;                         // runs until the plan gets shape-specialized kernels
   std::uint64_t hash = 0, family = 0;                 // hash of the key with specialized values; hash without number values
   mutable std::atomic<std::int64_t> runs{0};
   mutable std::atomic<bool> captures_decided{false};  // a captured number changed, and the recording did not
@@ -243,9 +243,9 @@ class PlanRefused : public InternalError {
 void note_refusal(std::string_view wrong);
 
 /// Turns a recorded graph into launches without kernels: simplify, fuse, plan, verify, schedule. The caller sets `inputs` and `outputs`
-/// of `plan`, with `targets` equal to `outputs`; the function sets the rest of `plan` and `report`.
+/// of `plan`, with `targets` equal to `outputs`; the function sets all other members of `plan` and `report`.
 ///
-/// With `analysed`, the report already has the optimized graph and its partition, from that shape-generic analysis (runtime/structures).
+/// With `analysed`, the report already has the optimized graph and its partition, from this shape-generic analysis (runtime/structures).
 /// If the verifier refuses the fused kernels, `plan` has one kernel for each operator and sets `refused`.
 void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& target, const LaunchOptions& options,
                    const compiler::Structure* analysed = nullptr);
@@ -285,18 +285,18 @@ int attach_unspecialised(PlanData& plan, PlanReport& report, const compiler::Tar
 
 /// Builds and publishes the specialized kernels of a plan, for trial or directly. Returns the number of compiled kernels.
 int attach_specialised(const PlanData& plan, const PlanReport& report, const compiler::Target& target, const Attaching& how, bool trial);
-/// Returns the number of runs until specialization pays off: the same time again would save its compile time.
+/// Returns the number of runs after which specialization pays off: as many runs again would save its compile time.
 std::int64_t runs_until_hot(const PlanData& plan);
 
 inline constexpr std::size_t kMoreBases = 2;  // after inputs and outputs: the workspace, and a flag for invalid indices
 
 /// Runs the kernels. `bases`: inputs, outputs, and room for kMoreBases. `slots`: scalar parameters of this call; null for the recorded
-/// ones. False if an index was out of bounds: results are then unspecified, and check_indices finds the index. Throws CancelledError if
+/// values. False if an index was out of bounds: results are then unspecified, and check_indices finds the index. Throws CancelledError if
 /// `stop` returns true.
 [[nodiscard]] bool run(const PlanData& plan, std::byte** bases, const std::uint64_t* slots, const StopCondition& stop = {});
 
-/// Recomputes the indices of the recording and throws IndexError for the first one out of bounds. May find none, because vector lanes
-/// past the end can also set the flag.
+/// Recomputes the indices of the recording and throws IndexError for the first index out of bounds. May find no such index, because vector
+/// lanes past the end can also set the flag.
 void check_indices(const ir::Graph& recorded, std::span<const ir::ArrayView> inputs, std::span<const std::uint64_t> slot_bits);
 
 /// A repeated call on the same arrays, with all kernel parameters computed in advance in dedicated memory. The plan and `stop` must

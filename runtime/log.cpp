@@ -1,5 +1,5 @@
-// See log.h. The callback is read without a lock. Previous callbacks are kept, because another thread may be inside one; hosts set one
-// once.
+// See log.h. The callback is read without a lock. Previous callbacks are kept, because another thread may be inside a previous callback;
+// hosts set a callback once.
 #include "runtime/log.h"
 
 #include <cstdio>

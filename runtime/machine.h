@@ -1,5 +1,5 @@
-// A machine described by text that replaces the real one in tests. It makes every decision that depends on caches, cores or vector width
-// testable on any machine. Results have the same bits on all. Used by Target::host() and the thread pool.
+// A machine described by text that replaces the real machine in tests. It makes every decision that depends on caches, cores or vector
+// width testable on any machine. Results have the same bits on all machines. Used by Target::host() and the thread pool.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace onepass::runtime {
 
-/// The properties in a description; the others are the real machine's.
+/// The properties in a description. All other properties come from the real machine.
 struct Machine {
   enum class Isa : std::uint8_t { Avx2, Avx512 };
   std::optional<std::int64_t> l1_bytes, l2_bytes, llc_bytes;
@@ -25,8 +25,8 @@ Machine parse_machine(std::string_view text);
 /// Applies a description to a target. It only removes features: without AVX-512 in the processor, `isa=avx512` changes nothing.
 compiler::Target described(compiler::Target target, const Machine& machine);
 
-/// Scope in which Target::host() is the described machine, for tests of machine-dependent decisions. Only one may exist at a time.
-/// Existing programs keep their target; the number of threads does not change.
+/// Scope in which Target::host() is the described machine, for tests of machine-dependent decisions. Only one such scope may exist at a
+/// time. Existing programs keep their target; the number of threads does not change.
 class DescribedMachine {
  public:
   explicit DescribedMachine(std::string_view text);

@@ -53,11 +53,11 @@ namespace {
 
 constexpr std::int64_t round_up(std::int64_t n) { return (n + 63) & ~std::int64_t{63}; }
 
-// Decision which two arrays of an elementwise kernel may use the same memory. A kernel stores in body order. It computes a value,
+// Decides which two arrays of an elementwise kernel may use the same memory. A kernel stores in body order. It computes a value,
 // including loads, when the first store needs it; later stores reuse the register.
 class Aliasing {
  public:
-  // Collects the accesses. `alone`: the kernel is the only one in its fusion group.
+  // Collects the accesses. `alone`: the fusion group has no other kernel.
   Aliasing(const compiler::Planned& planned, bool alone) : nest_(planned.nest), numbers_(planned.numbers), touch_(nest_.buffers.size()) {
     if (nest_.kind != NestKind::Map || !alone) return;
     std::vector<bool> seen(nest_.body.size(), false);
@@ -85,8 +85,8 @@ class Aliasing {
     std::size_t member;
     bool alone;  // the array has no other position
   };
-  // True if the stored array may overwrite the loaded one. Exactly one statement must access each of them, both at the same element in
-  // the same iteration. The load must precede the store.
+  // True if the stored array may overwrite the loaded array. Exactly one statement must access each array, both at the same element in the
+  // same iteration. The load must precede the store.
   bool may_overwrite(const Held& stored, const Held& loaded) const {
     const Touch &to = touch_[stored.buffer], &from = touch_[loaded.buffer];
     if (to.times != 1 || from.times != 1 || from.store > to.store || !stored.alone || !loaded.alone || stored.member != loaded.member)
@@ -141,7 +141,7 @@ template <class F> void each_piece(const KernelReport& kernel, F&& f) {
   for (const KernelReport::Piece& piece : kernel.more) f(piece.numbers, piece.scheduled);
 }
 
-// Plans the nests of all fusion groups and verifies them. Returns the error of the first invalid one, else an empty text.
+// Plans the nests of all fusion groups and verifies them. Returns the error of the first invalid nest, else an empty text.
 std::string plan_groups(const PlanReport& report, std::span<const compiler::Layout> layouts, const compiler::Structure* structure,
                         const compiler::Target& target, const compiler::ScheduleOptions& how,
                         std::vector<std::vector<compiler::Planned>>& out) {
@@ -282,7 +282,7 @@ void check_work(const Graph& graph, std::int64_t limit) {
     }
     for (std::size_t k = 0; k < operands.size(); ++k) {
       const auto o = static_cast<NodeId>(operands[k]);
-      const bool indices = kind == ir::OpKind::Gather && k == 1;  // all are checked
+      const bool indices = kind == ir::OpKind::Gather && k == 1;  // all indices are checked
       needed[o] = std::min(elements(o), indices ? elements(o) : needed[o] + read);
     }
     if (kind == ir::OpKind::Source || kind == ir::OpKind::View || kind == ir::OpKind::Piecewise) continue;

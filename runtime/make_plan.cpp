@@ -90,8 +90,8 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
   plan.output_names = graph.output_names;
   const std::size_t results = graph.outputs.size();
   if (site.into && site.targets.size() != results)
-    throw Error(fmt::format("the function has {} result{}, but {} target{} given", results, results == 1 ? "" : "s", site.targets.size(),
-                            site.targets.size() == 1 ? " was" : "s were"));
+    throw Error(fmt::format("the function has {} result{}, but {} destination{} given", results, results == 1 ? "" : "s",
+                            site.targets.size(), site.targets.size() == 1 ? " was" : "s were"));
   std::vector<NodeId> wanted;
   std::vector<std::string> wanted_names;
   for (std::size_t k = 0; k < results; ++k) {
@@ -104,14 +104,16 @@ void fill_outputs(const CallSite& site, Graph& graph, PlanData& plan) {
       const std::string type = type_text(graph[id].dtype, graph.shape(id));
       const std::string& source = graph.sources[graph.source_of[id]];
       const std::string where = source.empty() ? "" : fmt::format("\n  Recorded at {}.", source);  // source position of the result
-      if (!target->has_memory()) throw ValueError(fmt::format("target {} is an empty Array, but the result is {}{}", name, type, where));
+      if (!target->has_memory())
+        throw ValueError(fmt::format("destination {} is an empty Array, but the result is {}{}", name, type, where));
       if (target->dtype() != graph[id].dtype)
-        throw DTypeError(fmt::format("target {} is {}, but the result is {}; a target must have exactly the result's type{}", name,
-                                     type_of(*target), type, where));
+        throw DTypeError(fmt::format("destination {} is {}, but the result is {}; a destination must have exactly the result's type{}",
+                                     name, type_of(*target), type, where));
       if (!std::ranges::equal(target->shape(), graph.shape(id)))
-        throw ShapeError(fmt::format("target {} is {}, but the result is {}; a target must have exactly the result's shape{}", name,
-                                     type_of(*target), type, where));
-      if (target->is_read_only()) throw ValueError(fmt::format("target {} {} is read-only{}", name, type, where));
+        throw ShapeError(fmt::format("destination {} is {}, but the result is {}; a destination must have exactly the result's shape{}",
+                                     name, type_of(*target), type, where));
+      if (target->is_read_only())
+        throw ValueError(fmt::format("destination {} {} is read-only; a destination must be writable{}", name, type, where));
       strides = target->strides();
     }
     plan.outputs.push_back(array_plan(graph[id].dtype, graph.shape(id), strides));
@@ -144,7 +146,7 @@ LaunchOptions launch_options(const Program::State& state, const CallSite& site) 
 
 namespace {
 
-// Returns the device of a call: the device of its arrays, else the one in the options. CPU arrays are copied to it.
+// Returns the device of a call: the device of its arrays, else the device in the options. CPU arrays are copied to it.
 Device device_of(const Program::State& state, const CallSite& site, std::span<const Array> captured) {
   Device device = state.options.device;
   const auto note = [&](const Array& a) {
@@ -240,7 +242,7 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
   report->recorded = fused->recorded;
   report->notes = fused->notes;
   auto fused_plan = std::make_shared<PlanData>(std::exchange(static_cast<PlanData&>(plan), std::move(before)));
-  fused_plan->captured.clear();  // their destructors may run user code, which must not run on another thread
+  fused_plan->captured.clear();  // destructors of captured Arrays may run user code, which must not run on another thread
   fused_plan->attachment.reset();
   plan.known = {};
   plan.options.unfused = true;
@@ -259,7 +261,7 @@ int plan_unfused(Program::State& state, const CallSite& site, LaunchPlan& plan, 
   return compiled;
 }
 
-// The execution method of a plan. The last two are fallbacks after a refused plan or for lack of code.
+// The execution method of a plan. The last two methods are fallbacks after a refused plan or for lack of code.
 enum class Runs : std::uint8_t { Kernels, Interpreter, UnfusedSinceRefused, InterpreterSinceRefused };
 
 PlanPointer make_plan(Program::State& state, const CallSite& site, const Signature& signature, PlanFor purpose, Runs runs) {

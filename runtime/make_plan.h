@@ -15,7 +15,7 @@ namespace onepass::runtime {
 /// WarmUp       no caller waits; the kernels are optimized immediately
 /// WarmUpQuick  no caller waits; the kernels start in the tier of a first call
 enum class PlanFor : std::uint8_t { Call, WarmUp, WarmUpQuick };
-/// Returns the plan for such calls, from the table or new.
+/// Returns the plan for calls like `site`, from the table or new.
 PlanPointer find_or_make_plan(Program::State& state, const CallSite& site, PlanFor purpose = PlanFor::Call);
 /// Compiles the optimized tier of all kernels of a plan that lack it.
 void optimise_now(const LaunchPlan& plan);

@@ -42,7 +42,8 @@ namespace {
 constexpr std::size_t kSmallLimit = 32 << 10;  // limit of small blocks, in bytes
 constexpr std::size_t kSlab = 1 << 20;
 
-// Returns the size class. Class 0 is 64 bytes. Below 512 bytes there is one class for every 64 bytes, above it eight per doubling.
+// Returns the size class. Class 0 is 64 bytes. Below 512 bytes there is one class for every 64 bytes, above it there are eight classes for
+// each doubling.
 constexpr int class_of(std::size_t bytes) {
   const std::size_t lines = bytes == 0 ? 1 : (bytes + 63) / 64;
   if (lines <= 8) return static_cast<int>(lines) - 1;
@@ -90,7 +91,7 @@ static_assert(occupy_what_they_serve());
 // The header of a free block, stored in the block itself, because its pages exist already.
 struct FreeBlock {
   FreeBlock* next = nullptr;      // in its class
-  FreeBlock* previous = nullptr;  // this and the rest only for large blocks
+  FreeBlock* previous = nullptr;  // this and the following members are only for large blocks
   FreeBlock* newer = nullptr;
   FreeBlock* older = nullptr;
   int index = 0;
@@ -336,7 +337,7 @@ FreeBlock* shared_small_block(Pool& shared, int index) noexcept {
   if (shared.slab_left < bytes) {
     void* const slab = os::map_memory(kSlab, 4096);
     if (!slab) return nullptr;
-    shared.slab = static_cast<std::byte*>(slab);  // the rest of the old slab is lost, at most one block
+    shared.slab = static_cast<std::byte*>(slab);  // the end of the old slab is lost, at most one block
     shared.slab_left = kSlab;
     shared.small_blocks += kSlab;
   }
@@ -369,7 +370,7 @@ void free_small_block(ThreadCache* cache, void* memory, int index) noexcept {
     poison(block, bytes_of(index));
     list.head = block;
     if (++list.count <= kept_by_thread(index)) return;
-    // One thread allocates and another frees: half of the blocks go to the shared list.
+    // One thread allocates and another thread frees: half of the blocks go to the shared list.
     Pool& shared = pool();
     Guard guard(shared.lock);
     for (int keep = kept_by_thread(index) / 2; list.count > keep; --list.count) {
@@ -438,7 +439,7 @@ void free_large_block(void* memory, int index) noexcept {
 [[noreturn]] void fail(std::size_t bytes) {
   const Statistics now = statistics();
   throw MemoryError(
-      fmt::format("out of memory: cannot allocate {} bytes ({} bytes are in use by arrays and temporaries, the limit is {} bytes). Free "
+      fmt::format("out of memory: cannot allocate {} bytes ({} bytes are in use by arrays and temporaries; the limit is {} bytes). Free "
                   "arrays or raise set_memory_limit().",
                   bytes, now.in_use, memory_limit()));
 }
@@ -466,7 +467,7 @@ void* allocate_block(std::size_t bytes, bool zeroed) {
   void* const memory = index < kSmallClasses ? small_block(cache, index) : large_block(index, fresh);
   if (!memory) fail(bytes);
   count(cache, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(bytes), 1);
-  unpoison(memory, bytes);  // the rest of the block stays poisoned
+  unpoison(memory, bytes);  // bytes after the request stay poisoned
   if (zeroed && !fresh) std::memset(memory, 0, bytes);
   if (!zeroed) poison_for_tests(memory, bytes);
   return memory;

@@ -53,7 +53,7 @@ std::size_t cache_limit();
 /// Releases cached blocks to the system, oldest first, until at most `keep` bytes are cached.
 void trim(std::size_t keep = 0) noexcept;
 
-/// Makes the `after`-th allocation from now, counted over all threads from 0, and all later ones fail. Negative: none. For tests.
+/// Makes the `after`-th allocation from now, counted over all threads from 0, and all later allocations fail. Negative: none. For tests.
 void inject_failure(std::int64_t after) noexcept;
 
 /// A block with its size, freed by the destructor.

@@ -181,7 +181,7 @@ class Reader {
   std::size_t position_ = 0;
 };
 
-/// Copies elements to native byte order, in the file's order.
+/// Copies elements in the file's order and converts them to native byte order.
 template <class T> void copy_swapped(const std::byte* source, void* out, std::int64_t count) {
   auto* const target = static_cast<std::byte*>(out);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -219,7 +219,8 @@ std::string runtime::npy_header(const Array& array) {
 namespace {
 
 os::AtomicFile open_npy(const std::string& path, const Array& array, const SaveOptions& options) {
-  if (!array.has_memory()) throw ValueError(fmt::format("save_npy: {}: the array is default-constructed and has no elements", path));
+  if (!array.has_memory())
+    throw ValueError(fmt::format("save_npy: {}: the array is default-constructed and has no elements. Assign an array to it first", path));
   os::AtomicFile file("save_npy", path, options.sync);
   if (file.is_terminal())
     throw IoError(fmt::format("save_npy: {}: the output is a terminal, which cannot show a .npy file. Write to a file or a pipe.", path));
@@ -315,7 +316,8 @@ void save_npy(const std::string& path, const Array& array, SaveOptions options) 
 struct StagedFiles::Body {
   SaveOptions options;
   std::vector<os::AtomicFile> files;
-  std::vector<std::optional<Array>> in_place;  // for each file: array to write after all others, because an in-place write cannot be undone
+  std::vector<std::optional<Array>>
+      in_place;  // for each file: array to write after all other files, because an in-place write cannot be undone
 };
 
 StagedFiles::StagedFiles(SaveOptions options) : body_(detail::Shared<Body>::make()) { body_->options = options; }

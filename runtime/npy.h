@@ -14,7 +14,8 @@ namespace onepass::runtime {
 /// elements.
 Array array_of_npy(const std::string& name, std::span<std::byte> bytes, std::shared_ptr<void> owner);
 
-/// Returns the header of a file of format 1.0, padded so that elements start at a multiple of 64; they follow in C order, bf16 as u16.
+/// Returns the header of a file of format 1.0, padded so that elements start at a multiple of 64. The elements follow in C order; bf16 is
+/// stored as u16.
 std::string npy_header(const Array& array);
 
 }  // namespace onepass::runtime

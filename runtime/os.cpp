@@ -101,7 +101,7 @@ std::size_t page_size() noexcept {
 
 int usable_cores() noexcept {
   int cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  // The kernel rejects a mask smaller than its own, hence the loop for machines with more than 1,024 processors.
+  // The kernel rejects a mask smaller than its own. The loop serves machines with more than 1,024 processors.
   for (int capacity = 1024; capacity <= 1 << 16; capacity *= 4) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(capacity));
     if (!set) break;
@@ -145,7 +145,7 @@ const CacheSizes& cache_sizes() {
     set(result.l2, sysconf(_SC_LEVEL2_CACHE_SIZE));
     set(result.l3, sysconf(_SC_LEVEL3_CACHE_SIZE));
 #endif
-    // Prefer sysfs if it exists. sysconf has no values on AArch64. On large AMD processors it gives the sum of all third-level caches
+    // Prefers sysfs if it exists. sysconf has no values on AArch64. On large AMD processors it gives the sum of all third-level caches
     // (384 MiB with 32 MiB per core). sysfs sizes have the form "64K".
     for (int index = 0; index < 8; ++index) {
       const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
@@ -174,7 +174,7 @@ void* map_memory(std::size_t bytes, std::size_t alignment) noexcept {
   if (aligned > start) munmap(mapping, aligned - start);
   if (const std::size_t behind = start + slack - aligned) munmap(reinterpret_cast<void*>(aligned + bytes), behind);
   void* const memory = reinterpret_cast<void*>(aligned);
-  // Advice only: if huge pages are disabled, small ones are used.
+  // Advice only: if huge pages are disabled, the system uses small pages.
   if (alignment >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return memory;
 }

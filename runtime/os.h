@@ -20,10 +20,10 @@ namespace onepass::os {
 std::size_t page_size() noexcept;
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Returns the number of processors available to this process: its affinity mask, or its container's quota if smaller. At least 1.
+/// Returns the number of processors available to this process: its affinity mask, or its container's quota if that is smaller. At least 1.
 int usable_cores() noexcept;
 
-/// Returns the bytes of memory available to this process: the machine's, or its container's limit if smaller.
+/// Returns the bytes of memory available to this process: the machine's memory, or its container's limit if that is smaller.
 std::size_t memory_bytes() noexcept;
 
 /// Data cache sizes of one core in bytes (the third level is shared). The defaults are common sizes, for systems that do not report them.
@@ -51,7 +51,7 @@ bool may_run_made_code() noexcept;
 class ExecutableMemory {
  public:
   ExecutableMemory() = default;
-  /// Allocates memory. Throws Error if the system has none.
+  /// Allocates memory. Throws Error if the system has no memory.
   static ExecutableMemory allocate(std::size_t bytes);
   ExecutableMemory(ExecutableMemory&& other) noexcept { swap(other); }
   ExecutableMemory& operator=(ExecutableMemory&& other) noexcept {
@@ -60,7 +60,7 @@ class ExecutableMemory {
   }
   ~ExecutableMemory();
 
-  /// Makes the code executable. Throws Error if the system forbids that (some hardened ones do).
+  /// Makes the code executable. Throws Error if the system forbids that (some hardened systems do).
   void finalize();
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
@@ -129,7 +129,7 @@ int thread_number() noexcept;
 /// Sets a thread to idle priority (compile threads) or to the priority of the process's first thread. Ignores failures.
 void set_idle_priority(int thread, bool idle) noexcept;
 
-/// Registers fork handlers: in the parent before and after the fork, and in the child after it. Each may be null.
+/// Registers fork handlers: in the parent before and after the fork, and in the child after it. Each handler may be null.
 void at_fork(void (*prepare)(), void (*parent)(), void (*child)());
 
 /// Returns the nanoseconds of a monotonic clock.
@@ -195,8 +195,8 @@ class DefaultFloatingPoint {
 /// A file's bytes in memory: read, or mapped copy-on-write, so that writes do not reach the file.
 class FileBytes {
  public:
-  /// Opens a file. Throws IoError, which starts with `what` and the path, if it is not a readable regular file. With `may_map`, maps a
-  /// large file if the program guards mapped files (os_mapped.h).
+  /// Opens a file. Throws IoError, whose message starts with `what` and the path, if it is not a readable regular file. With `may_map`,
+  /// maps a large file if the program guards mapped files (os_mapped.h).
   static FileBytes open(const char* what, const std::string& path, bool may_map = false);
   std::span<std::byte> bytes() const { return {data_, size_}; }
   bool is_mapped() const { return mapped_; }
@@ -220,7 +220,8 @@ int write_fully(int descriptor, const std::byte* bytes, std::size_t size);
 
 // ---- the process ----
 
-/// True if the program has rights that its caller lacks (setuid, setgid, file capabilities). Its environment is then not trusted.
+/// True if the program has rights that its caller lacks (setuid, setgid, file capabilities). The environment of such a program is not
+/// trusted.
 bool runs_with_more_rights() noexcept;
 
 std::int64_t process_id() noexcept;

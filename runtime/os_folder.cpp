@@ -131,7 +131,7 @@ void Folder::touch(const std::string& name) const noexcept { ::utimensat(descrip
 
 std::vector<FileInfo> Folder::list() const {
   std::vector<FileInfo> files;
-  // Uses a new descriptor, because the kept one has one read position for all threads.
+  // Uses a new descriptor, because the kept descriptor has one read position for all threads.
   const int copy = ::openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
   if (!directory) {
@@ -160,7 +160,7 @@ PrivateFolder private_folder(const std::string& path, bool create) {
   const std::string real = real_path(path);
   if (real.empty()) return unavailable(errno, "read");
 
-  // Opens each folder relative to the previous one, from the top, so that the checked folders are the used ones.
+  // Opens each folder relative to the previous folder, from the top, so that the checked folders are the used folders.
   const std::string home = real_path(environment("HOME").value_or("/"));
   const bool in_home = home.size() > 1 && real.starts_with(home) && (real.size() == home.size() || real[home.size()] == '/');
   std::size_t at = in_home ? home.size() : 1;

@@ -26,14 +26,14 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  /// False if the descriptor now refers to another file, because the host closed it. The functions below must then not be called.
+  /// False if the descriptor now refers to another file, because the host closed it. In this case, the functions below must not be called.
   bool is_open() const noexcept;
 
   struct Content {
     std::optional<std::string> bytes;  // empty: the file does not exist, cannot be read, or is refused
     std::string refusal;               // why it is not trusted: the end of a sentence
   };
-  /// Reads a regular file of at most `most_bytes` that belongs to this user and that others cannot write. Checks the size before it
+  /// Reads a regular file of at most `most_bytes` that belongs to this user and that other users cannot write. Checks the size before it
   /// reads.
   Content read(const std::string& name, std::int64_t most_bytes) const;
   /// Writes a file that only this user can read, under a temporary name, and renames it. False on failure.
@@ -57,7 +57,7 @@ struct PrivateFolder {
   std::shared_ptr<const Folder> folder;  // open if usable, or if it is a refused folder
 };
 /// Checks a folder. With `create`, creates it and its parents for this user only. Checks parents up to the user's home folder, else up to
-/// the root, like sshd. Accepts sticky parents such as /tmp, because others cannot rename entries in them.
+/// the root, like sshd. Accepts sticky parents such as /tmp, because other users cannot rename entries in them.
 PrivateFolder private_folder(const std::string& path, bool create);
 
 /// Returns the seconds since 1970.

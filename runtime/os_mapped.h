@@ -1,5 +1,5 @@
 // Protects mapped files against truncation. Reading a page past the new end kills a process with SIGBUS. Files are therefore mapped only
-// if the program installs a handler, as the `onepass` command does. The library itself does not install one; it reads files instead.
+// if the program installs a handler, as the `onepass` command does. The library itself does not install a handler; it reads files instead.
 #pragma once
 
 #include <cstddef>

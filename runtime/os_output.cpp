@@ -234,8 +234,8 @@ AtomicFile::AtomicFile(const char* what, std::string path, bool sync)
   }
   struct stat status;
   if (place_.exists && ::stat(place_.path.c_str(), &status) == 0) {
-    // Best effort: not every user can change the owner, and some file systems have no permissions. The owner is changed first, because
-    // that may clear permissions.
+    // Best effort: not every user can change the owner, and some file systems have no permissions. The owner is changed first, because a
+    // change of owner may clear permissions.
     if ((status.st_uid != ::geteuid() || status.st_gid != ::getegid()) && ::fchown(descriptor_, status.st_uid, status.st_gid) != 0)
       (void)!::fchown(descriptor_, static_cast<uid_t>(-1), status.st_gid);
     (void)::fchmod(descriptor_, status.st_mode & 0777);

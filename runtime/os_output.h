@@ -9,7 +9,7 @@
 
 namespace onepass::os {
 
-/// The file that a path refers to. Symbolic links are resolved one by one, including a last one with an absent target.
+/// The file that a path refers to. Symbolic links are resolved one by one, including a last link with an absent target.
 struct FilePlace {
   std::string path;           ///< path of the file itself
   int descriptor = -1;        ///< open descriptor that the path names: /dev/stdout, /dev/fd/3, /proc/self/fd/3; else -1
@@ -21,9 +21,9 @@ struct FilePlace {
                 folder_inode = 0;  ///< ids of an existing file; ids of the folder, if any
 };
 
-/// Resolves a path. Throws IoError, which starts with `what` and the path, if the path does not lead to an existing folder.
+/// Resolves a path. Throws IoError, whose message starts with `what` and the path, if the path does not lead to an existing folder.
 FilePlace place_of(const char* what, const std::string& path);
-/// True if writing to one path changes the contents of the other. False for two hard links, because a file is replaced, not modified.
+/// True if writing to one path changes the contents of the other path. False for two hard links, because a file is replaced, not modified.
 bool same_place(const FilePlace& a, const FilePlace& b);
 
 /// A file that appears completely or not at all. It is written under a temporary name in the target's folder; `commit` renames it,
@@ -33,8 +33,8 @@ bool same_place(const FilePlace& a, const FilePlace& b);
 /// target with FilePlace::in_place is opened directly (a named pipe waits for its reader) and written immediately.
 class AtomicFile {
  public:
-  /// Opens the file. All functions throw IoError, which starts with `what` and the path. `sync`: the bytes are synced to the disk before
-  /// the rename.
+  /// Opens the file. All functions throw IoError with a message that starts with `what` and the path. If `sync` is true, the bytes are
+  /// synced to the disk before the rename.
   AtomicFile(const char* what, std::string path, bool sync = true);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;

@@ -45,7 +45,8 @@ PlanPointer PlanTable::insert(const CallSite& site, const Signature& signature, 
   std::list<PlanPointer> gone;
   const std::lock_guard lock(mutex_);
   Family& family = families_[signature.family];
-  // The specialized values of a family only grow, so that one lookup finds a plan. Plans with fewer are evicted eventually.
+  // The specialized values of a family only grow, so that one lookup finds a plan. Plans with fewer specialized values are evicted
+  // eventually.
   family.pinned.resize(signature.values.size());
   for (std::size_t i = 0; i < family.pinned.size(); ++i) family.pinned[i] = plan->pinned[i] = family.pinned[i] || plan->pinned[i];
   plan->family = signature.family;
@@ -85,8 +86,8 @@ void PlanTable::evict(std::list<PlanPointer>::iterator victim) {
   evicted_.splice(evicted_.end(), order_, victim);
 }
 
-// Adds the counters of plans that no thread can run to the totals, and returns these plans. The caller must destroy them without a lock,
-// because captured values may run user code, and because it waits for a device's kernels.
+// Adds the counters of plans that no thread can run to the totals, and returns these plans. The caller must destroy them without a lock:
+// captured values may run user code, and the destructor waits for a device's kernels.
 std::list<PlanPointer> PlanTable::fold() {
   std::list<PlanPointer> gone;
   for (auto it = evicted_.begin(); it != evicted_.end();) {
@@ -144,7 +145,8 @@ void PlanTable::count_made(const LaunchPlan& plan, const PlanReport& report, boo
   totals_.analysed += analysed;
   totals_.fallbacks += plan.refused;
   totals_.compiles += compiled;
-  totals_.cache_hits += std::max<std::int64_t>(plan.kernels - compiled - specialised, 0);  // on a GPU each kernel may have both
+  totals_.cache_hits +=
+      std::max<std::int64_t>(plan.kernels - compiled - specialised, 0);  // on a GPU each kernel may be compiled in both forms
   const auto count_kernel = [&](const std::string& key) {
     if (kernels_.size() < kMostKernels) kernels_.insert(std::hash<std::string>()(key));
   };

@@ -1,5 +1,5 @@
-// The plans of one program, most recently used first. Calls find their plan by signature. If plans are too many or use too much memory,
-// the last ones are evicted. Also sums the plans' counters.
+// The plans of one program, most recently used first. Calls find their plan by signature. If there are too many plans or they use too much
+// memory, the table evicts the least recently used plans. Also sums the plans' counters.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +23,12 @@ class PlanTable {
  public:
   /// Returns the plan; null if there is none.
   PlanPointer find(const CallSite& site, const Signature& signature);
-  /// Inserts the plan, or returns the plan that another thread inserted for such calls in the meantime.
+  /// Inserts the plan, or returns the plan that another thread inserted for this call site and signature in the meantime.
   PlanPointer insert(const CallSite& site, const Signature& signature, std::shared_ptr<LaunchPlan> plan);
   /// Finds a plan in the table or in a thread's recent plans. Returns null if there is none.
   PlanPointer with_id(std::uint64_t id) const;
   std::vector<PlanPointer> all() const;
-  /// Removes the plan, so that the next call of this signature makes a new one.
+  /// Removes the plan, so that the next call of this signature makes a new plan.
   void forget(const LaunchPlan& plan);
   void clear();
   /// Releases captured arrays when no call can run the plans, although threads may still refer to them.
@@ -36,7 +36,7 @@ class PlanTable {
 
   /// Counts a new plan, with its compiled generic and specialized kernels. `analysed`: the passes ran for it.
   void count_made(const LaunchPlan& plan, const PlanReport& report, bool analysed, int compiled, int specialised);
-  /// Returns the counters of the table and its plans; all others are 0.
+  /// Returns the counters of the table and its plans; all other counters are 0.
   Stats stats() const;
 
  private:

@@ -60,7 +60,7 @@ Decimal shortest(double magnitude, DType dtype) {
   }
 }
 
-/// Returns the digits before and after the point of a decimal; at least one before it.
+/// Returns the digits before and after the point of a decimal; at least one digit before it.
 std::pair<std::string, std::string> positional(const Decimal& d) {
   const auto count = static_cast<int>(d.digits.size());
   if (count == 0) return {"0", ""};
@@ -315,7 +315,7 @@ class Printer {
 }  // namespace
 
 std::string to_text(const Array& array, const PrintOptions& options) {
-  if (!array.has_memory()) throw ValueError("to_text: the array is default-constructed and has no elements");
+  if (!array.has_memory()) throw ValueError("to_text: the array is default-constructed and has no elements. Assign an array to it first");
   const Array here = array.to(Device::cpu());
   return Printer(here, options).text();
 }

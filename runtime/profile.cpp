@@ -267,7 +267,7 @@ void write_at_exit() {
 }  // namespace
 
 void add(const Event& event) noexcept try { my_ring()->add(event); } catch (...) {
-}  // NOLINT: no memory for it
+}  // NOLINT: no memory for the event
 
 void describe(const LaunchPlan& plan) noexcept try {
   if (plan.described.exchange(true, std::memory_order_relaxed)) return;
@@ -367,7 +367,7 @@ std::vector<CallRecord> recent_calls(std::size_t count) {
     if (plan == s.plans.end()) continue;
     call.signature = plan->second.signature;
     call.kernel_ms.resize(plan->second.launches.size());
-    // Sum this thread's parts of the kernels, which are within the call's time. A thread's events are in order of their ends.
+    // Sums this thread's parts of the kernels, which are within the call's time. A thread's events are in order of their ends.
     for (std::size_t i = f.at; i-- > 0 && f.thread->events[i].end >= of.start;) {
       const Event& e = f.thread->events[i];
       if (e.kind() == Kind::Kernel && e.a == of.a && e.start >= of.start && static_cast<std::size_t>(e.b) < call.kernel_ms.size())

@@ -45,7 +45,7 @@ class ProgramRecorder : public compiler::Recorder {
  public:
   /// Adds a hidden input, which each call reads again. The recording keeps it alive. The same view of the same memory is one input.
   compiler::Value capture(const Array& array);
-  std::vector<Array> captured;                   // their inputs follow the argument inputs
+  std::vector<Array> captured;                   // the inputs of these Arrays follow the argument inputs
   CapturedNumbers captured_numbers;              // variables that the function read
   std::shared_ptr<const Attachment> attachment;  // moves to the plan of the recording: Program::Aftermath
 
@@ -87,21 +87,21 @@ class Program {
 
   /// Plans without running; compiles nothing.
   PlanReport report(std::span<const ArgumentType> types);
-  /// Describes the kernels for such a call and the reasons for them; compiles nothing.
+  /// Describes the kernels for a call with these types or this signature, and the reasons for them; compiles nothing.
   ExecutionRecord describe(std::span<const ArgumentType> types, Detail detail = Detail::plan);
   ExecutionRecord describe(const CallSignature& signature, Detail detail = Detail::plan);
-  /// Describes the last call in this process; without kernels before the first.
+  /// Describes the last call in this process; without kernels before the first call.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const;
   /// Describes a call that ran this plan of this program.
   ExecutionRecord execution_of(const LaunchPlan& plan, Detail detail) const;
-  /// Returns the report of the last call in this process; empty before the first. Scalar parameters have the values of the plan's first
-  /// recording.
+  /// Returns the report of the last call in this process; empty before the first call. Scalar parameters have the values of the plan's
+  /// first recording.
   std::shared_ptr<const PlanReport> last_report() const;
   std::string explain() const;  // each kernel of the last call: its outputs and the reason for its boundary
   Stats stats() const;
 
-  /// Prepares for such a call without running it: its kernels are then in the optimized tier. If `signature.hot` is set, also builds
-  /// shape-specialized kernels.
+  /// Prepares for a call with this signature without running it: its kernels are then in the optimized tier. If `signature.hot` is set,
+  /// also builds shape-specialized kernels.
   void warm_up(const CallSignature& signature, Tier tier = Tier::optimized);
   /// Waits until the kernels of all remembered calls are optimized, or until `nanoseconds` have passed (negative: no limit). False on
   /// timeout.
@@ -113,8 +113,8 @@ class Program {
   /// Forgets all signatures and the number of specialized shapes. Bound calls are unaffected.
   void reset();
 
-  /// Returns the names of all results of such a call, valid while the Program exists. Records the function if no such call was made
-  /// before.
+  /// Returns the names of all results of a call with this signature, valid while the Program exists. Records the function if no call with
+  /// this signature was made before.
   const std::vector<std::string>& output_names(std::span<const Argument> arguments);
   const Options& options() const;
 
@@ -133,7 +133,7 @@ class Program::Bound {
   std::unique_ptr<Body> body_;
 };
 
-/// Returns the optimized graph of this thread's last call, printed; empty before the first.
+/// Returns the optimized graph of this thread's last call, printed; empty before the first call.
 std::string last_optimized_graph();
 
 }  // namespace onepass::runtime

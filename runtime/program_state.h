@@ -1,4 +1,4 @@
-// The state of a Program. For the implementation files of Program: program.cpp, bound_call.cpp, explain.cpp, make_plan, checks,
+// The state of a Program. Used by the implementation files of Program: program.cpp, bound_call.cpp, explain.cpp, make_plan, checks,
 // device_call.
 #pragma once
 

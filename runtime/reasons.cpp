@@ -24,7 +24,7 @@ constexpr ReasonText kReasons[kBoundaryReasons] = {
     {"other_loops", "It is the result of a reduction, and the loops that read it do not share the rows of the reduction.",
      "The cost is small, because the result is usually far smaller than the reduced array. A reader is fused if it loops over the reduced "
      "array, as in x - sum(x, axis=1, keepdims=true), or only over its rows, as in sum(x, axis=1) * w."},
-    {"other_axes", "Reductions over different axes meet, and no loop order has both results ready when they are needed.",
+    {"other_axes", "It is combined with a reduction over different axes, and no loop order has both results ready when they are needed.",
      "Reduce over the same axes, or reduce the per-row results, which are smaller, instead of all elements."},
     {"reduction_of_reduction", "A reduction reads the result of a reduction over other axes.",
      "Use one reduction over both axes, `sum(x, axis=[0, 1])`, where the operators allow it; it is one kernel."},
@@ -112,7 +112,7 @@ struct Difference {
   std::string text;
 };
 
-// Returns the most important difference of one array. `what`: its name, such as `x` or `target 0`.
+// Returns the most important difference of one array. `what`: its name, such as `x` or `destination 0`.
 Difference difference_of(const std::string& what, const ArgumentType& was, const ArgumentType& is) {
   if (was.device != is.device) return {PlanReason::device, fmt::format("{} is on another device", what)};
   if (was.dtype != is.dtype)
@@ -159,7 +159,7 @@ std::string_view remedy_of_plan(PlanReason reason, bool compiled) {
     case PlanReason::arguments:
       return "Each combination of arrays and numbers needs a plan. Pass a number as an Array of rank 0 to use a single plan.";
     case PlanReason::targets: return "Use only one of fresh results, into() and bind(); they have separate plans, but share kernels.";
-    case PlanReason::alignment: return "Allocate targets at multiples of 64 bytes, as Array does.";
+    case PlanReason::alignment: return "Allocate destinations at multiples of 64 bytes, as Array does.";
     case PlanReason::threads: return "Set the number of threads once, before the first call.";
     case PlanReason::device: return "Keep the arrays of one function on one device.";
     case PlanReason::forgotten: return "A function remembers 1,024 signatures. Kernels stay in their cache, so only planning is repeated.";
@@ -171,7 +171,7 @@ std::string kernels_text(std::int64_t count) {
   return count == 1 ? "1 kernel was compiled" : fmt::format("{} kernels were compiled", count);
 }
 
-// Returns the priority of a reason; the first differing one in this order is reported.
+// Returns the priority of a reason; the first difference in this order is reported.
 int strength(PlanReason reason) {
   static constexpr PlanReason kOrder[] = {PlanReason::device,  PlanReason::arguments, PlanReason::type,    PlanReason::rank,
                                           PlanReason::extents, PlanReason::number,    PlanReason::strides, PlanReason::lengths,
@@ -210,11 +210,11 @@ std::vector<Difference> differences(const std::vector<std::int64_t>& before, con
     if (a.is_discarded != b.is_discarded)
       note({PlanReason::targets, fmt::format("result {} is {}", i, b.is_discarded ? "discarded" : "wanted")});
     else if (!a.is_discarded && same_arguments)
-      note(difference_of(fmt::format("target {}", i), a.type, b.type));  // otherwise it follows from the arguments
+      note(difference_of(fmt::format("destination {}", i), a.type, b.type));  // otherwise it follows from the arguments
   }
   if (was.aligned != is.aligned && was.into == is.into)
     note({PlanReason::alignment,
-          is.aligned ? "all targets begin at multiples of 64 bytes" : "a target does not begin at a multiple of 64 bytes"});
+          is.aligned ? "all destinations begin at multiples of 64 bytes" : "a destination does not begin at a multiple of 64 bytes"});
   const auto threads = [](const std::vector<std::int64_t>& k) { return k[0] >> 1 & 0x7fff; };
   if (threads(before) != threads(key))
     note({PlanReason::threads, fmt::format("the call may use {} threads, but it could use {}", threads(key), threads(before))});

@@ -27,7 +27,7 @@ std::string hexadecimal(std::string_view bytes);
 
 BoundaryReason reason_of(compiler::Boundary boundary);  // must not be Inlined
 
-/// The reason for a plan, relative to another one, and the difference.
+/// The reason for a plan, relative to another plan, and the difference.
 struct PlanWhy {
   PlanReason reason = PlanReason::none;
   std::string sentence, remedy;
@@ -56,7 +56,7 @@ std::vector<ExecutionRecord::Compile> compiles_of(const Kernel* generic, const K
 /// Returns a text such as `compiled (quick) in 1.23 ms: build LLVM IR 0.20, …`.
 std::string compile_text(const ExecutionRecord::Compile& compile);
 
-/// Returns the program that NVRTC compiles for such inputs, for the present device, else for a typical one; `note` tells which.
+/// Returns the program that NVRTC compiles for the inputs of `plan`, for the present device, else for a typical device; `note` says which.
 std::string cuda_text(const PlanReport& report, const PlanData& plan, const LaunchOptions& options, std::string& note);
 /// Returns the compiled program if NVRTC is installed; else returns an empty text and sets `note`.
 std::string ptx_of(const std::string& cuda, std::string& note);

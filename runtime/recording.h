@@ -30,7 +30,7 @@ struct TensorAccess {  // friend of Tensor
 namespace runtime {
 
 /// One run of a function over Tensors. It is the current recording of its thread from construction to destruction. Recordings nest,
-/// because a function may call another one on Arrays while it is recorded.
+/// because a function may call another function on Arrays while it is recorded.
 class Recording {
  public:
   Recording(ProgramRecorder& recorder, Relax relax);
@@ -45,7 +45,7 @@ class Recording {
   ProgramRecorder& recorder;
 
   Tensor tensor(const compiler::Value& value);
-  /// Returns the Tensor's value. Throws Error if the Tensor belongs to another recording or to none.
+  /// Returns the Tensor's value. Throws Error if the Tensor belongs to another recording or to no recording.
   const compiler::Value& of(Tensor tensor) const;
   /// Converts an operand to a value. A number becomes a new literal.
   compiler::Value value(const Operand& operand);
@@ -53,12 +53,12 @@ class Recording {
   void at(const std::source_location& where);
   /// Sets the source position of later operators of another language, which have no C++ position.
   void at_host(std::string_view file, std::uint32_t line);
-  /// Returns the last position set by at_host; empty before.
+  /// Returns the last position set by at_host; empty before its first call.
   const std::string& host_line() const { return recorder.graph.sources[host_source_]; }
 
   const Relax relax;  // relaxations of the recorded function
   CaptureWatch watch;
-  int inlined = 0;  // nesting depth of compiled functions that are recorded into this one
+  int inlined = 0;  // nesting depth of compiled functions that are recorded into this function
 
  private:
   std::uint32_t id_;

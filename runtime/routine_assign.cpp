@@ -1,4 +1,4 @@
-// Writes updates to rows at given positions, in order: the last one remains, or the minimum or maximum.
+// Writes updates to rows at given positions, in order: the last update remains, or the minimum or maximum.
 #include <algorithm>
 #include <cmath>
 #include <concepts>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kDigits = 256, kInsertion = 48;
 constexpr std::int64_t kBlock = 64;  // elements of a row that a selection compares together
-constexpr std::int64_t kSlack = 16;  // candidates beyond twice the results that trigger a reduction to the results
+constexpr std::int64_t kSlack = 16;  // at twice the results plus this many candidates, drops all but the results
 constexpr std::int64_t kMore = kSlack + kBlock;
 
 struct Pair {
@@ -205,7 +205,7 @@ template <class T, class S> class Selection {
   using Element = typename S::Element;
   Selection(Element* room, std::int64_t most) : room_(room), most_(most) {}
 
-  // Reads elements `first` to `last` of a row in order of position. An element equal to the last selected one therefore follows it.
+  // Reads elements `first` to `last` of a row in order of position. An element that equals the last selected element therefore follows it.
   void read(const T* x, std::int64_t step, std::int64_t first, std::int64_t last) {
     for (std::int64_t at = first; at < last; at += kBlock) {
       const std::int64_t count = std::min(kBlock, last - at);

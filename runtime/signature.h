@@ -88,7 +88,7 @@ inline bool matches(const CallSite& site, const LaunchPlan& plan) {
 struct Signature {
   std::vector<std::int64_t> key;
   std::vector<std::int64_t> values;  // values of the numbers, in order
-  std::uint64_t family = 0;          // hash of the key without them
+  std::uint64_t family = 0;          // hash of the key without these values
 };
 inline std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
   h = (h ^ v) * 0x9E3779B97F4A7C15ull;

@@ -184,7 +184,8 @@ CallSignature CallSignature::parse(std::string_view text) {
     }
     if (!out.aligned) in.fail("expected only `hot` after `unaligned`");
     std::vector<Item>& items = out.into ? out.targets : out.arguments;
-    if (items.size() + 1 >= kMostItems) in.fail("there are too many arguments");
+    if (items.size() + 1 >= kMostItems)
+      in.fail("there are more than 65535 arguments or destinations; a signature can have at most 65535 of each");
     if (out.into && in.take_word("_")) {
       items.emplace_back().is_discarded = true;
       continue;

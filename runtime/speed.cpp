@@ -40,7 +40,7 @@ double machine_speed() {
   return kept() > 0 ? kept() : 1;
 }
 
-// Averages logarithms, so that a compile of twice the time counts as much as one of half the time.
+// Averages logarithms, so that a compile of twice the time counts as much as a compile of half the time.
 void note_speed(double estimate, double nanoseconds) noexcept try {
   if (!(estimate > 0) || !(nanoseconds > 0)) return;
   const double now = std::clamp(nanoseconds / estimate, 1 / kMost, kMost), before = machine_speed();
@@ -57,7 +57,7 @@ double copy_bandwidth() noexcept {
   static const double measured = []() -> double {
     try {
       if (const std::optional<double> found = disk_cache().figure(DiskCache::Figure::copy); found && *found > 0) return *found;
-      constexpr int kRounds = 4;  // the first one only touches the memory
+      constexpr int kRounds = 4;  // the first round only touches the memory
       const std::size_t bytes = std::max<std::size_t>(std::size_t{32} << 20, 2 * os::cache_sizes().l3);
       if (4 * bytes > os::memory_bytes()) return 0;
       const memory::Buffer from(bytes), to(bytes);
@@ -75,7 +75,7 @@ double copy_bandwidth() noexcept {
       const double found = best > 0 ? 2 * static_cast<double>(bytes) / static_cast<double>(best) : 0;
       if (found > 0) disk_cache().keep(DiskCache::Figure::copy, found);
       return found;
-    } catch (const std::exception&) { return 0; }  // NOLINT: no memory for it
+    } catch (const std::exception&) { return 0; }  // NOLINT: no memory for the copy
   }();
   return measured;
 }

@@ -1,5 +1,5 @@
-// The speed of this machine relative to the one on which compiler/plan/costs.h was measured: one factor, learned from compile times and
-// stored in the cache folder. Also its copy bandwidth, with which records compare kernels.
+// The speed of this machine relative to the machine on which compiler/plan/costs.h was measured: one factor, learned from compile times and
+// stored in the cache folder. This file also measures the copy bandwidth, with which records compare kernels.
 #pragma once
 
 namespace onepass::runtime {

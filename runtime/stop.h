@@ -20,7 +20,8 @@ class StopCheck {
   /// Throws CancelledError if the condition is true.
   void ask() {
     done_ = 0;
-    if (stop_()) throw CancelledError("canceled: Options::should_stop returned true; the contents of the call's targets are unspecified");
+    if (stop_())
+      throw CancelledError("canceled: Options::should_stop returned true; the contents of the call's destinations are unspecified");
   }
   /// Counts work, and polls when enough has accumulated.
   void did(std::int64_t work) {

@@ -38,7 +38,7 @@ std::span<const std::uint32_t> StoredValues::outputs_of(NodeId id) const {
 bool StoredValues::is_intermediate(const Nest& nest, const NestNumbers& numbers, std::uint32_t buffer) const {
   const NodeId id = numbers.buffers[buffer];
   if (!numbers.members[buffer].empty()) return false;
-  if (nest.buffers[buffer].dtype != graph_[id].dtype) return true;  // a half, kept unrounded
+  if (nest.buffers[buffer].dtype != graph_[id].dtype) return true;  // a half-precision value, kept unrounded
   return !results_.contains(id) && (nest.buffers[buffer].written || graph_[id].op != Op::Input);
 }
 

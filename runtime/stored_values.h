@@ -16,13 +16,13 @@ namespace onepass::runtime {
 
 class StoredValues {
  public:
-  /// Collects the values. A node has one layout: if it is several results, the layout of the first, also in `plan.outputs`;
+  /// Collects the values. A node has one layout: if it is several results, the layout of the first result, also in `plan.outputs`;
   /// `plan.targets` keeps the caller's layouts. Throws ValueError as checked_bytes.
   StoredValues(const ir::Graph& graph, PlanData& plan, std::int64_t array_bytes);
 
   /// Sets the arrays that are assembled from values that kernels store directly at their positions.
   void assemble(const compiler::Lists& lists) { lists_ = &lists; }
-  /// Returns the position of a kernel's buffer in such an array; null if the buffer has separate memory.
+  /// Returns the position of a kernel's buffer in an assembled array; null if the buffer has separate memory.
   const compiler::PlaceInArray* place_in_array(const compiler::Nest& nest, const compiler::NestNumbers& numbers,
                                                std::uint32_t buffer) const;
 
@@ -32,13 +32,14 @@ class StoredValues {
   std::span<const std::uint32_t> outputs_of(ir::NodeId id) const;
   /// True if this buffer of a kernel is an intermediate. False for an array list.
   bool is_intermediate(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer) const;
-  /// Returns the base pointers of a buffer that is not an intermediate: one, or one for each array of an array list, or none for numbers.
+  /// Returns the base pointers of a buffer that is not an intermediate: a single pointer, a pointer for each array of an array list, or
+  /// none for numbers.
   std::vector<std::uint32_t> bases_of(const compiler::Nest& nest, const compiler::NestNumbers& numbers, std::uint32_t buffer) const;
   std::uint32_t base_of_output(std::uint32_t output) const { return inputs_ + output; }
   std::uint32_t workspace() const { return inputs_ + outputs_; }
   std::uint32_t flag() const { return workspace() + 1; }
 
-  /// Sets the location of an intermediate. fill() requires the location of every materialized one.
+  /// Sets the location of an intermediate. fill() requires the location of every materialized intermediate.
   void place(ir::NodeId id, std::uint32_t base, std::int64_t offset) { placed_[id] = {base, offset}; }
 
   /// Returns the pointer to a buffer's first element, for kernel parameter `word`.

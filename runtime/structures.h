@@ -13,7 +13,7 @@ namespace onepass::runtime {
 
 class Structures {
  public:
-  /// Sets the results of the passes for `report.recorded` from an analysis. Returns an empty one if the passes must run.
+  /// Sets the results of the passes for `report.recorded` from an analysis. Returns an empty analysis if the passes must run.
   compiler::OfStructure take_over(PlanReport& report);
   /// Adds the analysis of this report for later recordings.
   void add(const PlanReport& report, const Relax& relax);

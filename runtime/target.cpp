@@ -68,10 +68,11 @@ void describe(Target& t) {
   const bool v3 = avx2 && fma && f16c && bmi && bmi2 && lzcnt;
   const bool v4 = v3 && f && dq && cd && bw && vl;
   // Eighths of the last-level cache that keep data for the next kernel. Measured with two alternating kernels, each of which reads the
-  // other's output; factors are the speed of non-temporal stores relative to normal ones.
+  // other's output; factors are the speed of non-temporal stores relative to normal stores.
   //
   // Zen 5, 32 MiB: 1 at 24 MiB of traffic, 1.15 at 28, 1.2 to 1.4 at 32. Emerald Rapids, 260 MiB, a victim cache shared by many cores:
-  // 0.73 at 64 MiB, 0.87 at 96, 1.5 from 128 on. glibc uses half for a copy's traffic on Intel's processors (sysdeps/x86/dl-cacheinfo.h).
+  // 0.73 at 64 MiB, 0.87 at 96, 1.5 from 128 on. glibc uses half of the cache for a copy's traffic on Intel's processors
+  // (sysdeps/x86/dl-cacheinfo.h).
   t.llc_eighths = Leaf(0).ebx == signature_INTEL_ebx ? 3 : 7;
   t.vector_bytes = v4 ? 64 : v3 ? 32 : 16;
   t.cpu = v4 ? "x86-64-v4" : v3 ? "x86-64-v3" : "x86-64";

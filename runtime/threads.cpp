@@ -2,7 +2,7 @@
 //   idle      no work, the worker spins                taken     a thread runs it
 //   asleep    no work, the worker must be woken        open      the worker or the caller may claim it
 //
-// The caller opens the slots, runs range 0, claims the ranges that are still open, and waits for the others. A worker that wakes late
+// The caller opens the slots, runs range 0, claims the ranges that are still open, and waits for the other ranges. A worker that wakes late
 // finds its slot idle and does not touch the loop's data. Only a successful claim permits reading `job`, and the caller cannot leave
 // before claimed ranges are done.
 #include "runtime/threads.h"
@@ -42,7 +42,7 @@ struct alignas(128) Slot {  // two lines, because the processor fetches them in 
   std::atomic<int> processor{-1};  // processor that runs the range
 };
 
-// The host's executor. Previous ones are kept, because another thread may be inside one; hosts set one once.
+// The host's executor. Previous executors are kept, because another thread may be inside a previous executor; hosts set an executor once.
 struct HostExecutor {
   detail::Shared<void> object;
   void (*call)(void* object, int count, Shares shares) = nullptr;  // null: onepass's threads
@@ -111,7 +111,7 @@ Pool& pool() noexcept {
 }
 
 /// Spins until `done()` or the timeout; true if done. On a busy machine the system may put several threads on one processor. If
-/// `crowded()`, this thread yields, because the others would otherwise wait until it stops spinning.
+/// `crowded()`, this thread yields, because the other threads would otherwise wait until it stops spinning.
 template <class Done, class Crowded> bool spin(std::int64_t nanoseconds_at_most, Done done, Crowded crowded) {
   std::int64_t until = 0;
   for (;;) {
@@ -134,7 +134,7 @@ bool claim_and_run(Pool& shared, int index) {
   if (!state.compare_exchange_strong(expected, kTaken, std::memory_order_acquire, std::memory_order_relaxed)) return false;
   slot.processor.store(os::current_processor(), std::memory_order_relaxed);
   shared.job.run(index);
-  // Set to idle before it counts as done, because the caller may open the slot again at once.
+  // The slot becomes idle before its work counts as done, because the caller may open the slot again at once.
   state.store(kIdle, std::memory_order_relaxed);
   if (shared.remaining.fetch_sub(1, std::memory_order_acq_rel) == (kCallerSleeps | 1)) os::wake(shared.remaining, 1);
   return true;
@@ -149,7 +149,7 @@ void work(void* argument) {
   std::atomic<std::uint32_t>& state = shared.slots[index].state;
   for (;;) {
     if (claim_and_run(shared, index)) continue;
-    // With more workers than cores, a spinning worker would block a working one.
+    // With more workers than cores, a spinning worker would block a working worker.
     const std::int64_t time = index < shared.cores ? kSpinNanoseconds : 0;
     if (spin(
             time, [&] { return state.load(std::memory_order_relaxed) == kOpen; },
@@ -165,7 +165,7 @@ void work(void* argument) {
   }
 }
 
-/// Starts workers up to number `wanted`. If the system refuses one, the caller of each loop runs its range.
+/// Starts workers up to number `wanted`. If the system refuses a worker, the caller of each loop runs its range.
 void start_workers(Pool& shared, int wanted) {
   while (shared.workers < wanted) {
     const int index = shared.workers + 1;
@@ -190,7 +190,7 @@ void run_serially(const Job& job) {
 }
 
 void run_by_host(const HostExecutor& executor, const Job& job) {
-  const InsideBody inside;  // this thread may be one of the executor's
+  const InsideBody inside;  // this thread may be a thread of the executor
   executor.call(executor.object.get(), job.shares, Shares(&job, [](const void* of, int share) {
                   const bool before = inside_body;
                   inside_body = true;
@@ -213,7 +213,7 @@ void run_in_pool(Pool& shared, const Job& job) {
   job.run(0);
   for (int index = 1; index < job.shares; ++index) claim_and_run(shared, index);
 
-  // Other threads run the rest. This spinning may have taken their cores: it spins briefly, then sleeps.
+  // Other threads run the remaining ranges. This thread's spinning may have taken their cores: it spins briefly, then sleeps.
   const auto done = [&] { return shared.remaining.load(std::memory_order_acquire) == 0; };
   const auto crowded = [&] {
     const int here = os::current_processor();

@@ -33,8 +33,8 @@ namespace threads {
 inline constexpr int kMaxThreads = 256;
 
 /// Divides [0, items) into `threads` contiguous ranges (fewer if there are fewer items, at most kMaxThreads). Calls `body(begin, end,
-/// share)` once for each. Range 0 runs on the calling thread, the others on workers. The calling thread also runs ranges that no worker
-/// has started. Returns when all are done. The ranges depend only on the arguments.
+/// share)` once for each range. Range 0 runs on the calling thread, the other ranges run on workers. The calling thread also runs ranges
+/// that no worker has started. Returns when all ranges are done. The ranges depend only on the arguments.
 ///
 /// A call from within a body, or while another thread uses the pool, runs all ranges on the calling thread in sequence. `body` must not
 /// throw. Workers run under default floating-point control. Does not allocate or lock once the workers exist.

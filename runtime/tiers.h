@@ -44,7 +44,7 @@ class TierAccount {
   /// `compiled`: returns the nanoseconds of processor time of the compile so far; called only if needed.
   template <class Compiled> Due before_run(double longer, Compiled&& compiled) {
     const std::int64_t runs = runs_.fetch_add(1, std::memory_order_relaxed);
-    if (runs == 0) return Due::Nothing;  // its tier was just chosen
+    if (runs == 0) return Due::Nothing;  // the kernel's tier was just chosen
     const auto compile = static_cast<double>(this->compile()), spent = static_cast<double>(this->spent());
     if (spent < kHurry * compile) return Due::InBackground;  // a second run suggests that more will follow
     const double run = std::max(static_cast<double>(ran_.load(std::memory_order_relaxed)) / static_cast<double>(runs), 1.0);
@@ -66,9 +66,9 @@ class TierAccount {
   /// Returns the sum in nanoseconds.
   std::int64_t spent() const { return spent_.load(std::memory_order_relaxed); }
 
-  static constexpr double kCheaper = 0.67;  // first run in a slower tier: highest cost relative to an optimized one, compiles included
-  /// Returns the tier with the cheapest first run, including the compile. Returns `Optimised` if it is nearly the cheapest, because more
-  /// runs are likely, or if earlier processes have lost enough time.
+  static constexpr double kCheaper = 0.67;  // first run in a slower tier: highest cost relative to an optimized run, compiles included
+  /// Returns the tier with the cheapest first run, including the compile. Returns `Optimised` if it is nearly the cheapest tier, because
+  /// more runs are likely, or if earlier processes have lost enough time.
   static TierChoice first(const TierCosts& costs, std::int64_t spent_before, bool has_quick = false) {
     if (static_cast<double>(spent_before) >= kWait * costs.compile_optimised && spent_before > 0) return TierChoice::Optimised;
     const double quick = costs.quick + (has_quick ? 0 : costs.compile_quick),

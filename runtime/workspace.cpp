@@ -1,6 +1,6 @@
 // See workspace.h. First assigns existing memory: a donor buffer that is free long enough, else the memory of an intermediate whose last
-// reader writes this one. The remaining regions, each live over a range of kernels, are laid out in order of time and in order of size.
-// Each gets the lowest free offset, and the smaller arena is used.
+// reader writes this intermediate. The remaining regions, each live over a range of kernels, are laid out in order of time and in order of
+// size. Each region gets the lowest free offset, and the smaller arena is used.
 #include "runtime/workspace.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace onepass::runtime {
 namespace {
 
-constexpr std::size_t kMostBySize = 1024;  // regions: each is compared with all previous ones
+constexpr std::size_t kMostBySize = 1024;  // regions: each is compared with all previous regions
 
 constexpr std::int64_t kLine = 64;  // in bytes
 
@@ -26,7 +26,7 @@ struct Region {
   std::int64_t offset = 0;
 };
 
-// Places regions in order of time, so that live regions fill the memory except for holes left by dead ones.
+// Places regions in order of time, so that live regions fill the memory except for holes left by dead regions.
 std::int64_t lay_out_by_time(std::vector<Region>& regions) {
   std::int64_t total = 0;
   std::map<std::int64_t, std::int64_t> holes;  // offset to bytes, below `total`; no two are adjacent
@@ -108,7 +108,7 @@ WorkspacePlan plan_workspace(std::span<const Intermediate> intermediates, std::s
 
   struct Loan {
     std::size_t holder = ~std::size_t{0};  // current intermediate
-    std::uint32_t until = 0;               // its last reader
+    std::uint32_t until = 0;               // the intermediate's last reader
   };
   std::vector<Loan> loans(lenders.size());
   constexpr std::size_t kNobody = ~std::size_t{0};

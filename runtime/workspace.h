@@ -15,7 +15,7 @@ struct Intermediate {
   std::uint32_t written = 0, last_read = 0;
 };
 
-/// A donor buffer: a result's memory until kernel `written` writes it. `bytes` is 0 if its layout has gaps, which rules it out.
+/// A donor buffer: a result's memory until kernel `written` writes it. `bytes` is 0 if its layout has gaps, which excludes it.
 struct Lender {
   std::int64_t bytes = 0;
   std::uint32_t written = 0;

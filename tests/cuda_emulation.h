@@ -26,7 +26,7 @@ class CudaEmulation {
   struct Array {
     std::string name;                               // input name, or `%node`
     std::int64_t size = 0, loaded = 0, stored = 0;  // bytes
-    std::int64_t accesses = 0, vectors = 0;         // loads and stores; how many of them have 16 bytes
+    std::int64_t accesses = 0, vectors = 0;         // number of loads and stores; number of 16-byte accesses
   };
   struct Counts {
     std::int64_t kernels = 0;

@@ -74,7 +74,7 @@ onepass_switch:
 )");
 inline void change(Context& from, Context& to) { onepass_switch(&from.stack, to.stack); }
 inline void start(Context& context, char* stack, std::size_t bytes, void (*function)()) {
-  void** top = reinterpret_cast<void**>(stack + bytes) - 1;  // place of a return address; there is none
+  void** top = reinterpret_cast<void**>(stack + bytes) - 1;  // unused slot for a return address
   *--top = reinterpret_cast<void*>(function);
   top -= 6;
   std::memset(top, 0, 6 * sizeof *top);
@@ -106,7 +106,7 @@ constexpr unsigned kScheduler = kMostThreads;  // index of the scheduler, used l
 
 alignas(64) inline char shared_memory[kShared];
 inline Thread threads[kMostThreads + 1];
-inline unsigned order[kMostThreads];  // in which the threads of a block run
+inline unsigned order[kMostThreads];  // order of the threads of a block
 inline char* stacks = nullptr;
 inline const void* scheduler_bottom = nullptr;
 inline std::size_t scheduler_size = 0;
@@ -185,7 +185,7 @@ inline void go_on(unsigned next, bool for_good) {
   change(me.context, other.context);
   arrive(me.fake_stack);
 }
-// Switches to the next ready thread in the order, or to the scheduler after the last one.
+// Switches to the next ready thread in the order, or to the scheduler after the last thread.
 inline void to_next(bool for_good) {
   while (++place < blockDim.x)
     if (threads[order[place]].waits == Waits::Nothing) return go_on(order[place], for_good);

@@ -29,7 +29,7 @@ inline Array random_array(std::vector<std::int64_t> shape, DType type = f32, std
   return formula((is_float(type) ? "cast(x, " : "cast(x*100, ") + std::string(name_of(type)) + ")")({wide});
 }
 
-/// Runs the formula on those of `inputs` that it has.
+/// Runs the formula on its inputs, which it selects from `inputs`.
 inline FormulaResults run_formula(const Formula& f, const NamedArrays& inputs) {
   std::vector<NamedArgument> arguments;
   for (const auto& [name, array] : inputs)

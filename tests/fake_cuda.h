@@ -47,7 +47,7 @@ struct FakeCuda {
   void limit(std::int64_t bytes) const { function<void(std::int64_t)>("fake_cuda_limit")(bytes); }
 };
 
-/// Loads the fake driver instead of the machine's own, with `devices` devices. The number must be the same in the whole process.
+/// Loads the fake driver instead of the machine's own driver, with `devices` devices. The number must be the same in the whole process.
 inline const FakeCuda& fake_cuda(int devices = 2) {
   static const FakeCuda it = [&] {
     const std::string path = build_folder() + "/lib/libfake_cuda.so";

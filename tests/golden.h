@@ -22,7 +22,7 @@ struct Golden {
   const char* inputs;  // `x=n,m w=m`: extents are letters, or 1
   const char* formula;
   int kernels;            // number of kernels if all extents are at least `many`
-  std::int64_t many = 2;  // lower bound of extents: slices of smaller ones may leave 1 or 0 elements
+  std::int64_t many = 2;  // lower bound of extents: slices of shorter axes may have 1 or 0 elements
 };
 
 inline const Golden kGolden[] = {
@@ -46,7 +46,7 @@ inline const Golden kGolden[] = {
     {"sum of all", "x=n,m", "sum(x*x)", 1},
     {"loss and its gradient", "x=n,m w=m y=n", "p = sum(x*w, axis=1); loss = sum((p - y)**2); dw = grad(loss, [w])", 1},
     {"outer product", "x=n y=m", "x[:, none]*y", 1},
-    {"two programs", "x=n y=m", "a = x*2; b = y + 1", 2},  // one domain only where n happens to be m
+    {"two programs", "x=n y=m", "a = x*2; b = y + 1", 2},  // one domain only if n equals m
     {"sums of two arrays", "x=n,m y=k,l", "a = sum(x, axis=1); b = max(y, axis=1)", 2},
     {"row sums along columns", "x=n,k y=m,n", "sum(x, axis=1) + y", 2},
     {"flattened", "x=n,m", "reshape(x, [size(x)])*2", 1},

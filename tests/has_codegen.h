@@ -1,4 +1,5 @@
-// Checks for a code generator on this machine. Without one, only mode reference can be tested, so tests of compiled modes are skipped.
+// Checks for a code generator on this machine. Without a code generator, only mode reference can be tested, so tests of compiled modes are
+// skipped.
 #pragma once
 
 #include <cstdio>

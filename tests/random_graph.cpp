@@ -68,7 +68,7 @@ class Generator {
       const auto o = static_cast<Op>(op);
       if (is_routine(o)) continue;  // not computed by a kernel; random programs have them
       if (is_source(o) || (is_reduction(o) && !options.reductions) || (o == Op::ReduceProd && !options.products)) continue;
-      if (!is_source(o) && info(o).traits & kPartial) continue;  // its operands would have to be in range
+      if (!is_source(o) && info(o).traits & kPartial) continue;  // the operands would have to be in range
       if (!options.reductions && (is_scan(o) || o == Op::ScatterAdd)) continue;
       if (o == Op::ScanProd && !options.products) continue;
       if (!options.allow || options.allow(o)) ops_.push_back(o);
@@ -82,7 +82,7 @@ class Generator {
     }
     if (live_.empty()) live_.push_back(source());
     for (int i = 0; i < options_.nodes; ++i) live_.push_back(random_.one_in(8) ? source() : node());
-    // The last nodes, which depend on most of the others, and some random ones.
+    // The last nodes, which depend on most of the other nodes, and some random nodes.
     for (int i = 0; i < options_.outputs; ++i) {
       const auto last = static_cast<std::int64_t>(live_.size());
       graph_.outputs.push_back(
@@ -104,7 +104,7 @@ class Generator {
     return shape;
   }
 
-  // Returns the number of elements with zero extents counted as 1, so that arrays combined with an empty one stay small too.
+  // Returns the number of elements with zero extents counted as 1, so that arrays combined with an empty array stay small too.
   static std::int64_t room(const Shape& shape) {
     std::int64_t n = 1;
     for (std::int64_t e : shape) n *= std::max<std::int64_t>(e, 1);
@@ -159,7 +159,7 @@ class Generator {
     return some.empty() ? random_.of(ops_) : random_.of(some);
   }
 
-  // ---- elementwise: all operands are converted to the type and shape of the first
+  // ---- elementwise: all operands are converted to the type and shape of the first operand
 
   NodeId elementwise(Op op) {
     const OpInfo& i = info(op);
@@ -401,7 +401,7 @@ class Generator {
       }
     }
     if (!adds && empty && element_count(to) != 0) return kNoNode;
-    if (is_contraction(op)) {  // usually both arrays lack axes that the other has
+    if (is_contraction(op)) {  // usually each array lacks axes that the other array has
       const DType dtype = graph_[x].dtype;
       NodeId other = as(fit(any(), from), dtype);
       if (random_.one_in(2)) x = stretched(x);
@@ -431,7 +431,7 @@ class Generator {
   // ---- common combinations that single random operators rarely produce: values that meet along other axes than they came from
 
   bool has(Op op) const { return std::ranges::find(ops_, op) != ops_.end(); }
-  NodeId keep(NodeId id) {  // as an operand for later nodes, and as an output
+  NodeId keep(NodeId id) {  // keeps the value as an operand for later nodes, and as an output
     if (id != kNoNode) live_.push_back(id);
     return id;
   }
@@ -506,7 +506,7 @@ class Generator {
     return made == kNoNode ? chosen : made;
   }
 
-  // Returns a scan along an axis that merges two: cumsum(repeat(x, 2, 0), 0), or one of two interleaved arrays.
+  // Returns a scan along an axis that merges two axes: cumsum(repeat(x, 2, 0), 0), or a scan of two interleaved arrays.
   NodeId along_a_merged_axis(NodeId x) {
     const std::int64_t n = graph_.elements(x);
     if (n == 0 || 2 * n > options_.max_elements || options_.max_rank < 2) return kNoNode;
@@ -576,7 +576,7 @@ Graph random_graph(std::uint64_t seed, const RandomGraphOptions& options) { retu
 
 namespace {
 
-// Returns values of either sign, from 1/4 to 16. Sums of many are finite, so every element affects the result.
+// Returns values of either sign, from 1/4 to 16. Sums of many such values are finite, so every element affects the result.
 std::uint64_t ordinary_bits(Random& random, DType dtype) {
   if (!is_float(dtype)) return random_bits(random, dtype);
   const int fraction = dtype == DType::F64 ? 52 : dtype == DType::F32 ? 23 : dtype == DType::F16 ? 10 : 7;
@@ -737,7 +737,7 @@ std::optional<Graph> with_extents(const Graph& graph, const std::function<std::i
     const Shape old(operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).begin(),
                     operands.empty() ? List{}.begin() : graph.shape(graph.operand(id, 0)).end());
     const std::size_t rank = from.size();
-    if (node.op == Op::Place) return std::nullopt;  // its attribute has the axis length
+    if (node.op == Op::Place) return std::nullopt;  // an attribute of Place is the axis length
     if (is_elementwise(node.op) || is_scan(node.op)) {
       shape.assign(from.begin(), from.end());
     } else if (node.op == Op::Permute) {
@@ -863,7 +863,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
     for (NodeId at = graph.size(); at-- > 0;) {
       if (at >= graph.size()) continue;
       const Node target = graph[at];
-      if (target.op == Op::Place) continue;  // it is the only check of its indices
+      if (target.op == Op::Place) continue;  // a Place node is the only check of its indices
       bool replaced = false;
       for (std::size_t k = 0; !replaced && k < graph.operands(at).size(); ++k) {
         const NodeId o = graph.operand(at, static_cast<int>(k));
@@ -882,7 +882,7 @@ Graph shrink(Graph graph, const std::function<bool(const Graph&)>& fails, int bu
                                graph);
       progress |= replaced;
     }
-    // smaller extents: one value everywhere at once, for each extent that occurs
+    // smaller extents: for each extent that occurs, all its occurrences change at once
     std::vector<std::int64_t> extents;
     for (NodeId id = 0; id < graph.size(); ++id)
       for (std::int64_t e : graph.shape(id))

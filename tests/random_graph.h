@@ -35,7 +35,7 @@ struct Arguments {
   std::vector<std::vector<std::byte>> storage;
   std::vector<ir::ArrayView> views;
 };
-/// Returns ordinary values mixed with special ones (zeros of both signs, infinities, NaN, subnormals, extremes).
+/// Returns ordinary values mixed with special values (zeros of both signs, infinities, NaN, subnormals, extremes).
 Arguments random_arguments(const ir::Graph& graph, std::uint64_t seed, bool strided = false);
 
 /// True if dtypes, shapes and bits are equal, where all NaNs count as equal. Otherwise describes the first difference in `what`, if given.

@@ -39,7 +39,7 @@ std::int64_t count(const Shape& shape) {
   for (const std::int64_t e : shape) n *= e;
   return n;
 }
-// Returns the number of elements with zero extents counted as 1, so that arrays combined with an empty one stay small too.
+// Returns the number of elements with zero extents counted as 1, so that arrays combined with an empty array stay small too.
 std::int64_t room(const Shape& shape) {
   std::int64_t n = 1;
   for (const std::int64_t e : shape) n *= std::max<std::int64_t>(e, 1);
@@ -376,7 +376,7 @@ class Drawer {
   }
   bool scan(int x) { return rank(x) > 0 && add(scanned(x), {x}); }
 
-  // Adds a scan along an axis that merges two, or that is split into two.
+  // Adds a scan along an axis that merges two axes, or that is split into two axes.
   bool merged_scan(int x) {
     const int n = rank(x);
     if (n == 0) return false;
@@ -1077,7 +1077,7 @@ RandomProgram shrink(RandomProgram program, const std::function<bool(const Rando
       if (program.inputs[i].below == 0) other.inputs[i].dtype = f32;
       progress |= still_fails(other);
     }
-    // smaller extents: one value everywhere at once, only in the inputs or also in the texts
+    // smaller extents: all occurrences of an extent change at once, only in the inputs or also in the texts
     std::vector<std::int64_t> extents;
     for (const ProgramInput& input : program.inputs)
       for (const std::int64_t e : input.shape)

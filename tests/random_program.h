@@ -1,5 +1,5 @@
 // Typical programs in the formula language (docs/language.md), drawn at random, and a shrinker for failing programs. Used by the text
-// fuzzer (fuzz/programs.cpp). Frequent constructs are those that matter to fusion:
+// fuzzer (fuzz/programs.cpp). Constructs that matter to fusion are frequent:
 // - reductions and scans that meet their own transpose or are broadcast along other axes; reductions of reductions
 // - one value read through several views; views of scatter_add's results; scans along merged axes
 // - several gathers with one index; several outputs
@@ -16,7 +16,7 @@ namespace onepass::test {
 
 /// Layout of an input's elements in memory.
 enum class Layout : std::uint8_t { contiguous, transposed, stepped, reversed, spread };  // spread: stride 0 along the first axis
-/// Kind of an input's values: no special ones; small integers; with infinities, NaN, both zeros and extremes; 1, 2, 3 …
+/// Kind of an input's values: no special values; small integers; with infinities, NaN, both zeros and extremes; 1, 2, 3 …
 enum class Values : std::uint8_t { ordinary, small, special, counted };
 
 struct ProgramInput {

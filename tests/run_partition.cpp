@@ -49,7 +49,7 @@ struct Memory {  // aligned to 64, with marked bytes on either side; in the aren
   }
 };
 
-// One block for all arrays of a run. The counter of loads of a byte is one length after it, that of stores two lengths.
+// One block for all arrays of a run. The counter of loads of a byte is one length after it, the counter of stores is two lengths after it.
 class Arena {
  public:
   explicit Arena(std::size_t n) : length_(n), bytes_(3 * n) {}

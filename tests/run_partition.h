@@ -57,7 +57,7 @@ struct RunOptions {
   std::string* log = nullptr;           // receives nests and schedules as text
   std::int64_t* tiled = nullptr;        // if set: nests run in the tiled interpreter (compiler/tiles) if possible; receives their number
   std::int64_t* interpreted = nullptr;  // if set: LoopPrograms are verified and interpreted instead of kernels; receives their number
-  bool as_run = false;  // LoopPrograms have the schedule's tiles and vectors, like kernels; otherwise those of the plain nests
+  bool as_run = false;  // LoopPrograms have the schedule's tiles and vectors, like kernels; otherwise the loops of the plain nests
   compiler::loops::TaskOrder order = compiler::loops::TaskOrder::Forward;
   std::function<void(compiler::loops::Program&)> change = {};  // applied to each LoopProgram before it runs
   Counts* counts = nullptr;                                    // must be null if inputs share memory

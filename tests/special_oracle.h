@@ -30,8 +30,8 @@ inline double erfinv(double x) {
   return y;
 }
 
-/// Distribution function and quantiles of the normal distribution. The quantiles are Halley's steps from Abramowitz and Stegun 26.2.23,
-/// whose absolute error is 4.5e-4.
+/// Returns the distribution function of the normal distribution. For quantiles, Halley's method starts at rough_ndtri: Abramowitz and
+/// Stegun 26.2.23, with an absolute error of 4.5e-4.
 inline double ndtr(double x) { return std::erfc(-x * 0.70710678118654752440) / 2; }
 inline double rough_ndtri(double log_p) {  // p <= 1/2
   const double t = std::sqrt(-2 * log_p);
@@ -105,7 +105,7 @@ inline int mpfr_erfinv(mpfr_ptr y, mpfr_srcptr x, mpfr_rnd_t round) {
   return ternary;
 }
 
-/// Return the C library's long double functions, whose errors are thousandths of a double ULP. MPFR's take a hundred times as long.
+/// Computes ndtr or ndtri in long double, with an error of thousandths of a double ULP. MPFR's own functions take a hundred times as long.
 inline int mpfr_ndtr(mpfr_ptr y, mpfr_srcptr x, mpfr_rnd_t round) { return mpfr_set_ld(y, wide_ndtr(mpfr_get_ld(x, MPFR_RNDN)), round); }
 inline int mpfr_ndtri(mpfr_ptr y, mpfr_srcptr p, mpfr_rnd_t round) { return mpfr_set_ld(y, wide_ndtri(mpfr_get_ld(p, MPFR_RNDN)), round); }
 

@@ -614,7 +614,7 @@ TEST_CASE("api: a changed captured number is detected without another recording"
   steps = 4;
   fails([&] { f(x); });
 
-  // a global variable; one read through a pointer; one in an inlined function; a member of the function object
+  // a global variable; a variable read through a pointer; a variable in an inlined function; a member of the function object
   const auto global = op::compile([](Tensor x) { return x * global_rate; }, release);
   const auto pointed = op::compile([p = &rate](Tensor x) { return x * *p; }, release);
   const auto outer = op::compile([&](Tensor x) { return pointed(x) + 1; }, release);
@@ -744,7 +744,7 @@ TEST_CASE("api: destinations in an array, a pair or a tuple") {
   three = {fresh(), fresh(), fresh()};
   array.bind(three, x)();
   CHECK(floats(three[1]) == Floats{2, 4});
-  array.into(three[0], three[1], op::discard)(x);  // each separately
+  array.into(three[0], three[1], op::discard)(x);  // each destination separately
   std::array<Array, 1> single{fresh()};
   one.into(single)(x);
   one.into(single[0])(x);
@@ -769,7 +769,7 @@ TEST_CASE("api: errors of destinations and indices name the line that recorded t
   const auto f = op::compile([](Tensor x) { return x + 1; }, kReference);
   Array wrong = vector({1, 2, 3});
   CHECK_THAT(error_of([&] { f.into(wrong)(vector({1})); }),
-             Contains("target out is f32[3], but the result is f32[1]") && Contains("Recorded at") && Contains("test_api.cpp:"));
+             Contains("destination out is f32[3], but the result is f32[1]") && Contains("Recorded at") && Contains("test_api.cpp:"));
   const auto g = op::compile([](Tensor x, Tensor i) { return take(x, i, 0); }, kReference);
   CHECK_THAT(error_of([&] {
                g(vector({1, 2}), Array::from({7}));
@@ -810,8 +810,8 @@ TEST_CASE("api: recordings nest, even if one of them throws") {
   const auto outer = op::compile(
       [&](Tensor x) {
         Tensor y = x + 1;
-        y += inner(vector({10})).item<float>();  // another recording, while this one is open
-        return inner(y) - x;                     // recorded into this one
+        y += inner(vector({10})).item<float>();  // another recording, while this recording is open
+        return inner(y) - x;                     // recorded into this recording
       },
       kReference);
   CHECK_THROWS_AS(outer(vector({1})), std::string);

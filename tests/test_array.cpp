@@ -232,7 +232,7 @@ TEST_CASE("array: wrap reads and writes the caller's memory", "[array]") {
   }
   CHECK(alive.expired());
 
-  // any object can keep memory alive, even a move-only one; it is destroyed once, with the last view
+  // any object can keep memory alive, even a move-only object; it is destroyed once, with the last view
   struct Lease {
     std::unique_ptr<float[]> memory;
     int* ended;

@@ -56,7 +56,7 @@ if FULL:
 
 
 def numbers(dtype, small=False):
-    """Draws elements. `small` ones can be added and multiplied without overflow or large errors."""
+    """Draws elements. `small` elements can be added and multiplied without overflow or large errors."""
     if dtype == "bool":
         return st.booleans()
     if dtype in FLOATS:
@@ -80,7 +80,7 @@ def array(data, dtypes, shape=None, elements=None, small=False):
 
 
 def reaching(data, shape):
-    """Draws a shape that broadcasts with this one, or occasionally any shape."""
+    """Draws a shape that broadcasts with this shape, or occasionally any shape."""
     if data.draw(st.integers(0, 9)) == 0:
         return data.draw(SHAPES)
     kept = shape[data.draw(st.integers(0, len(shape))) :]

@@ -140,7 +140,7 @@ TEST_CASE("array functions: a new length or diagonal of a call compiles nothing"
 
 namespace {
 
-// Returns few distinct values, so that many are equal. For float types they include NaN, both zeros and infinities.
+// Returns few distinct values, so that many elements are equal. For float types they include NaN, both zeros and infinities.
 template <class T> std::vector<T> values_with_equals(std::int64_t n, std::uint64_t seed) {
   std::mt19937_64 engine(seed);
   std::vector<T> out(static_cast<std::size_t>(n));
@@ -453,7 +453,7 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("bincount(i - 1, 3)", "is out of range: axis 0 has extent 3");
   says("histogram(v, 0)", "histogram: the number of bins is 0; it must be 1 or more");
   says("histogram(v, 3, [1])", "histogram: `range` has 1 numbers; it must be [lowest, highest]");
-  says("histogram(v, weights=x)", "histogram: the weights x f32[5, 7] must be shaped like v f32[7]");
+  says("histogram(v, weights=x)", "histogram: the weights x f32[5, 7] must have the shape of v f32[7]");
   says("sort(s)", "sort: s f32[] has no axis");
   says("argsort(x, 2)", "argsort: axis 2 is out of range");
   says("topk(x, 8)", "topk: k is 8, but there are 7 elements along axis 1 of x f32[5, 7]; k must be between 0 and 7");

@@ -20,7 +20,7 @@ const std::source_location kNowhere{};  // operators of another language have no
 
 TEST_CASE("nodes recorded by another language have that language's line", "[binding]") {
   CHECK_FALSE(detail::is_recording());
-  detail::recorded_at("nowhere.py", 1);  // without a recording it does nothing
+  detail::recorded_at("nowhere.py", 1);  // without a recording the call does nothing
   const auto f = compile([](Tensor x, Tensor w) {
     CHECK(detail::is_recording());
     detail::recorded_at("model.py", 7);
@@ -42,7 +42,7 @@ TEST_CASE("arguments have the names given by another language", "[binding]") {
     detail::name_argument(n, "count");  // a number is not an input
     detail::name_argument(w, "p.w");
     const Tensor y = x * n;
-    detail::name_argument(y, "product");  // nor is a computed value
+    detail::name_argument(y, "product");  // a computed value is not an input
     return y + w;
   });
   f(Array::ones({4}, f32), 2, Array::ones({4}, f32));

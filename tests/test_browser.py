@@ -144,7 +144,7 @@ class InChromium(report.PageCase):
         b.press(["\ue014"])  # right
         self.assertNotEqual(b.run("return document.activeElement.id"), chosen)
         self.assertEqual(b.run("return document.activeElement.getAttribute('aria-selected')"), "true")
-        # Every control has a name and a role, and every picture a text.
+        # Every control has a name and a role, and every picture has a text.
         unnamed = b.run("""return [...document.querySelectorAll('button, select, [role=button], [role=tab]')].filter(e =>
           !(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label'))).length""")
         self.assertEqual(unnamed, 0)

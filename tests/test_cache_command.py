@@ -223,7 +223,7 @@ class DiskCache(unittest.TestCase):
         draw = random.Random(2)
         stop = threading.Event()
 
-        def others():  # fills and clears the cache meanwhile
+        def others():  # clears and checks the cache in the meantime
             while not stop.is_set():
                 subprocess.run([ONEPASS, "cache", draw.choice(["clear", "verify", "stats"])], env=self.environment(), capture_output=True)
                 time.sleep(.05)

@@ -74,7 +74,7 @@ TEST_CASE("a call over 69 billion elements stops on request in every mode, and l
       const std::int64_t before = op::memory_stats().in_use;
       for (int call = 0; call < 2; ++call) {
         *question.asked = 0;
-        if (mode == Mode::reference || mode == Mode::unfused) {  // these may materialize the operand
+        if (mode == Mode::reference || mode == Mode::unfused) {  // these modes may materialize the operand
           const std::string error = error_of([&] { static_cast<void>(f(x)); });
           CHECK_THAT(error, Contains("canceled") || Contains("`array_bytes`"));
         } else {
@@ -263,7 +263,7 @@ TEST_CASE("a call that would wait too long for the compiler runs unfused, logs i
     CHECK(f.stats().recordings == 1);
     if (mode != Mode::specialized) CHECK(f({z})["out"].shape()[0] == 30);  // another plan, with the same cause
     CHECK(said == 1);
-    // The kernels are compiled meanwhile; the next calls use them.
+    // The kernels are compiled in the meantime; the next calls use them.
     for (int call = 0; call < 12; ++call) {
       onepass::runtime::wait_for_optimised();
       CHECK(bytes_of(f({x})["out"]) == expected);

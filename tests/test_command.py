@@ -59,7 +59,7 @@ class Shortened(CommandCase):
             return subprocess.run([ONEPASS, "run", *words], env=environment, capture_output=True, text=True, cwd=self.folder, timeout=300)
 
         size = 128 + 4 * length
-        for to in (0, 100, 4096, 1 << 20, size - 4096, size - 4):  # the last one keeps all pages
+        for to in (0, 100, 4096, 1 << 20, size - 4096, size - 4):  # the last size keeps all pages
             for threads in "1", "3":
                 done = run(to, "x*2", "x=x.npy", "-o", "out=y.npy", "--threads", threads)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
@@ -207,11 +207,11 @@ class RunErrors(CommandCase):
         self.assertEqual(self.files(), self.before, "nothing is left behind")
 
     def test_a_result_that_is_not_finite(self):
-        says = ["check_nan: the result d f32[2] has -inf at [0]; the first operator that produced one is `div` f32[2]", "in the derivative of `sqrt` f32[2]"]
+        says = ["check_nan: the result d f32[2] has -inf at [0]; the first operator that produced such a value is `div` f32[2]", "in the derivative of `sqrt` f32[2]"]
         for mode in ("generic", "reference"):
             self.fails("run", "d = grad(sum(sqrt(x - 1)), [x]) * -1", "x=x.npy", "-o", "d=y.npy", "--check-nan", "--mode", mode, says=says)
         answers = self.onepass("run", "--batch", "-", "--check-nan", input='{"formula": "1/(x - 1)", "inputs": {"x": "x.npy"}, "outputs": {"out": "y.npy"}}\n').stdout
-        self.assertIn("check_nan: the result out f32[2] has inf at [0]; the first operator that produced one is `div` f32[2]", json.loads(answers)["error"])
+        self.assertIn("check_nan: the result out f32[2] has inf at [0]; the first operator that produced such a value is `div` f32[2]", json.loads(answers)["error"])
 
     def test_an_output_has_one_file(self):
         self.fails("run", "x*2", "x=x.npy", "-o", "out=y.npy", "-o", "out=z.npy", says="run: output `out` is given twice")
@@ -378,7 +378,7 @@ class Device(CommandCase):
         dump = ["dump", "x*2", "--shapes", "x=f32[64]", "--cuda"]
         os.environ["FAKE_CUDA_CAPABILITY"] = "90"
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 9\.0 \(.+\)\n")
-        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # which onepass has no kernels for
+        os.environ["FAKE_CUDA_CAPABILITY"] = "61"  # onepass has no kernels for this capability
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no usable device here\)\n")
         os.environ["FAKE_CUDA_DEVICES"] = "0"
         self.assertRegex(self.onepass(*dump).stdout, r"^// for compute capability 8\.0 \(no usable device here\)\n")
@@ -491,7 +491,7 @@ class FullDisk(CommandCase):
 
 
 class Outputs(CommandCase):
-    """Destinations of outputs: regular files are replaced as a whole, all others are written in place."""
+    """Destinations of outputs: regular files are replaced as a whole, all other files are written in place."""
     WORDS = ["run", "x*2", "x=x.npy"]
 
     def setUp(self):
@@ -617,7 +617,7 @@ class Outputs(CommandCase):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-            # the second output waits for its reader, after the first and the statistics have temporary files
+            # the second output waits for its reader, after the first output and the statistics have temporary files
             process = subprocess.Popen([ONEPASS, "run", "a = x; b = x*2", "x=x.npy", "-o", "a=a.npy", "-o", "b=pipe", "--stats", "s.json"], cwd=self.folder,
                                        preexec_fn=prepare)
             deadline = time.monotonic() + 60

@@ -10,7 +10,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Replaces an operator in every nest that computes more than one, so unfused kernels stay correct.
+// Replaces an operator in every nest that computes several operators, so unfused kernels stay correct.
 template <ir::Op kWrong, ir::Op kRight> void replace(compiler::Nest& nest) {
   const auto computes = [](const compiler::Statement& s) { return s.kind == compiler::Statement::Kind::Op; };
   if (std::ranges::count_if(nest.body, computes) < 2) return;

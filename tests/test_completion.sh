@@ -41,7 +41,7 @@ done
 
 echo "--- bash"
 touch "$work/x.npy" "$work/y.npy"
-completed() {  # WORD... : completions of the last one
+completed() {  # WORD... : completions of the last word
   bash --norc -c '
     source "$1"; shift
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()

@@ -27,7 +27,7 @@ using Catch::Matchers::Equals;
 
 namespace {
 
-// Returns small integers, whose sums of products are exact in any order, or fractions, whose sums are not.
+// Returns small integers, whose sums of products are exact in any order, or fractions, whose sums are not exact.
 std::vector<ir::Buffer> values_for(const ir::Graph& graph, bool exact) {
   std::mt19937 random(7);
   std::vector<ir::Buffer> out;
@@ -521,15 +521,15 @@ TEST_CASE("contract: the diagonal of a product contracts only the diagonal", "[c
 TEST_CASE("contract: errors of mismatched operands", "[contract]") {
   const Inputs xy = {{"x", {2, 3}}, {"y", {4, 5}}};
   CHECK_THAT(error_of("x @ y", xy),
-             Contains("matmul: x f32[2, 3] and y f32[4, 5] do not match: the last dimension of the left is 3, but the "
-                      "second to last of the right is 4; they must "
-                      "be equal"));
-  CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {4}}}), Contains("is 3, but the only one of the right is 4"));
+             Contains("matmul: x f32[2, 3] and y f32[4, 5] do not match: the last dimension of the left operand is 3, but the "
+                      "second to last of the right operand is 4. Make them equal"));
+  CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {4}}}), Contains("is 3, but the only one of the right operand is 4"));
   CHECK_THAT(error_of("x @ y", {{"x", {2, 3}}, {"y", {}}}), Contains("matmul: y f32[] is a scalar. Multiply with *"));
   CHECK_THAT(error_of("2 @ x", {{"x", {2}}}), Contains("matmul: 2 is a scalar"));
   CHECK_THAT(error_of("x @ y", {{"x", {2, 2, 3}}, {"y", {3, 3, 5}}}),
              Contains("matmul: the leading dimensions of x f32[2, 2, 3] and y f32[3, 3, 5] do not broadcast: 2 and 3"));
-  CHECK_THAT(error_of("dot(x, y)", xy), Contains("dot: x f32[2, 3] and y f32[4, 5] do not match: the last dimension of the left is 3"));
+  CHECK_THAT(error_of("dot(x, y)", xy),
+             Contains("dot: x f32[2, 3] and y f32[4, 5] do not match: the last dimension of the left operand is 3"));
   CHECK_THAT(error_of("einsum(\"ij,jk\", x, y)", xy), Contains("einsum: index j of \"ij,jk\" is 3 in x f32[2, 3] and 4 in y f32[4, 5]"));
   CHECK_THAT(error_of("einsum(\"ij,jk\", x)", {{"x", {2, 3}}}), Contains("einsum: \"ij,jk\" names 2 operands, but 1 is given"));
   CHECK_THAT(error_of("einsum(\"ij\", x, y)", xy), Contains("einsum: \"ij\" names 1 operand, but 2 are given"));
@@ -544,9 +544,9 @@ TEST_CASE("contract: errors of mismatched operands", "[contract]") {
   CHECK_THAT(error_of("einsum(\"i->j->i\", x)", {{"x", {2, 3}}}), Contains("is not an index"));
   CHECK_THAT(error_of("einsum(\"......\", x)", {{"x", {2, 3}}}), Contains("`...` occurs twice"));
   CHECK_THAT(error_of("einsum(\"...,...\", x, y)", xy), Contains("einsum: an axis of `...` of \"...,...\" is 2 in x f32[2, 3] and 4 in y"));
-  CHECK_THAT(error_of("einsum(x, x)", {{"x", {2, 3}}}), Contains("einsum: `equation` must be a text in quotes"));
+  CHECK_THAT(error_of("einsum(x, x)", {{"x", {2, 3}}}), Contains("einsum: `equation` must be a string in quotes"));
   CHECK_THAT(error_of("einsum(\"ii\", x)", {{"x", {2, 3}}}),
-             Contains("einsum: index i of \"ii\" is 2 and 3 in x f32[2, 3]; the axes of a diagonal must be equal"));
+             Contains("einsum: index i of \"ii\" is 2 and 3 in x f32[2, 3]; the axes of a diagonal must have equal lengths"));
   CHECK_THAT(error_of("einsum(\"ii,i->i\", x, y)", {{"x", {1, 4}}, {"y", {4}}}),
              Contains("index i of \"ii,i->i\" is 1 and 4 in x f32[1, 4]"));
   CHECK_THAT(error_of("einsum(\"i,j\")", {}), Contains("einsum: `operands` is missing: einsum(equation, operands...)"));

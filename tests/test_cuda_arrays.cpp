@@ -92,7 +92,7 @@ TEST_CASE("arrays on a device: copies in both directions, views, and access erro
 
 TEST_CASE("arrays on a device: large copies are split into parts", "[cuda]") {
   fake_cuda();
-  const Array x = ramp({3'000'001}, 0.125);  // three parts of pinned memory, the last one short
+  const Array x = ramp({3'000'001}, 0.125);  // three parts of pinned memory; the last part is short
   const DeviceStats before = device_stats(gpu);
   CHECK(same_bits(x.to(gpu).to(Device::cpu()), x));
   CHECK(device_stats(gpu).uploaded - before.uploaded == x.bytes());
@@ -211,7 +211,7 @@ TEST_CASE("work runs on the caller's streams, and arrays may move between stream
         const StreamScope inner(gpu, b);
         z = f(y, there, there);  // after the work on `a`
       }
-      y = Array();  // its memory may be reused after the work that reads it
+      y = Array();  // the memory of y may be reused after the work that reads y
       const Array noise = Array::zeros({64}, f32, gpu);
     }
     CHECK(same_bits(z.to(Device::cpu()), expected));
@@ -325,7 +325,7 @@ TEST_CASE("a stream under capture is rejected, and earlier work on it is not los
   CHECK(same_bits(y.to(Device::cpu()), expected));
   y = there = Array();
   end(a);
-  std::vector<Array> noise;  // also in the memory that was used there last
+  std::vector<Array> noise;  // also reuses the memory that the code above used last
   for (int i = 0; i < 5000; ++i) noise.push_back(Array::zeros({64}, f32, gpu));
   for (int i = 0; i < 5000; i += 500) CHECK(same_bits(noise[static_cast<std::size_t>(i)].to(Device::cpu()), Array::zeros({64}, f32)));
 }
@@ -558,7 +558,7 @@ TEST_CASE("array lists are one kernel on a device, as inputs and outputs, and nu
     ps.push_back(ramp({6, 40}, 0.25 + t)), gs.push_back(ramp({6, 40}, 0.5 - t));
     ps_there.push_back(ps.back().to(gpu)), gs_there.push_back(gs.back().to(gpu));
   }
-  gs_there[3] = gs[3];  // this one is copied
+  gs_there[3] = gs[3];  // this array is copied
   const auto equal = [](const std::vector<Array>& got, const std::vector<Array>& expected) {
     bool same = got.size() == expected.size();
     for (std::size_t t = 0; same && t < got.size(); ++t) same = same_bits(got[t].to(Device::cpu()), expected[t]);
@@ -572,7 +572,7 @@ TEST_CASE("array lists are one kernel on a device, as inputs and outputs, and nu
   step.into(own)(own, gs_there, 0.5);
   CHECK(equal(own, step(ps, gs, 0.5)));
   CHECK(fake_cuda().launched() - before == 1);
-  const Array odd = ramp({241}, 0.75);  // its second element is not 16-byte aligned
+  const Array odd = ramp({241}, 0.75);  // the second element is not 16-byte aligned
   ps[7] = odd.slice(0, 1, 241).reshape({6, 40});
   ps_there[7] = odd.to(gpu).slice(0, 1, 241).reshape({6, 40});
   CHECK(equal(step(ps_there, gs_there, 0.5), step(ps, gs, 0.5)));
@@ -655,7 +655,7 @@ TEST_CASE("specialized kernels on a device are tried alternately with the generi
     CHECK(f.stats().dropped == (faster ? 0 : 1));
     CHECK(fake_cuda().graphs() > graphs);  // graphs of the chosen kernels
   }
-  // Calls without waiting: only a few trials are pending at a time, and none is lost.
+  // Calls without waiting: only a few trials are pending at a time, and no trial is lost.
   const auto f = compile([](Tensor x) { return x * 3 + 1; }, options);
   const Array there = ramp({50}, 0.25).to(gpu);
   Array last = f(there);

@@ -136,7 +136,7 @@ TEST_CASE("kernel times of a device are recorded while profiling is on", "[cuda]
     CHECK(record.kernels[k].times.mean_ns == (k == 0 ? 5e5 : 2e6));
     CHECK(record.kernels[k].gigabytes_per_second() > 0);
   }
-  CHECK(record.copy_gigabytes_per_second == 0);  // it is a measure of the CPU
+  CHECK(record.copy_gigabytes_per_second == 0);  // this speed is a measure of the CPU
   CHECK(fake_cuda().live() == live);             // the events are destroyed
   CHECK(same_bits(y.to(Device::cpu()), expected));
   const std::vector<CallRecord> calls = recent_calls(10);
@@ -186,7 +186,7 @@ TEST_CASE("pending copies use pinned memory up to a limit, then wait for the fir
   const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());
   const Array x = ramp({700'000}, 0.25), there = x.to(gpu), narrow = ramp({64}, 0.5), narrow_there = narrow.to(gpu);
   std::vector<Array> results, narrow_results;
-  for (int i = 0; i < 40; ++i) {  // each fills most of a part
+  for (int i = 0; i < 40; ++i) {  // each array fills most of a part
     Array w = ramp({700'000}, i);
     results.push_back(f(there, w));
     narrow_results.push_back(f(narrow_there, ramp({64}, i)));  // after it, in the same part

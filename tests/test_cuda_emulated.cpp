@@ -146,7 +146,7 @@ TEST_CASE("cuda: softmax in rows of every length, and along columns", "[cuda]") 
       "%0 = input x : f32[N, 9]\n%1 = reduce_sum %0 {0} : f32[9]\n%2 = reshape %1 : f32[1, 9]\n%3 = broadcast %2 : f32[N, 9]\n"
       "%4 = div %0, %3 : f32[N, 9]\n%5 = reduce_sum %4 {0} : f32[9]\nreturn y = %4, s = %5";
   for (const char* n : {"1", "7", "8", "256", "257", "600", "1100"}) suite.add(replaced(columns, "N", n));
-  // a value that varies along an outer loop of the row, but not along the last, is not cached with the row
+  // a value that varies along an outer loop of the row, but not along the last loop, is not cached with the row
   const ir::Graph two = optimised("y = x*w; z = y - max(y, axis=[1, 2], keepdims=true)", {{"x", {3, 5, 8}}, {"w", {3, 5, 1}}});
   suite.add(two, random_arguments(two, 3), "rows of two loops");
   suite.check();
@@ -338,7 +338,7 @@ TEST_CASE("cuda: rows and columns in one pass", "[cuda]") {
       "a = any(x > 0, axis=-1); c = all(x > -1, axis=0); n = count_nonzero(x, axis=0)",
   };
   using Shape = compiler::Shape;
-  for (const int processors : {1, 2, 200}) {  // for the last, all cases have too few rows
+  for (const int processors : {1, 2, 200}) {  // with 200 processors, all cases have too few rows
     CudaEmulation::Options options;
     options.target = {80, processors, 48 << 10, 512, 163 << 10};
     Suite suite(options);

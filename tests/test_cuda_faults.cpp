@@ -1,5 +1,5 @@
-// Each driver call that opening or using a device makes fails in turn (fake_cuda). The error is one sentence, nothing leaks, CPU calls
-// still work, and the next call on the device works.
+// The tests open and use a device of fake_cuda, and make one driver call after another fail. The error is one sentence, nothing leaks,
+// CPU calls still work, and the next call on the device works.
 #include <catch2/catch.hpp>
 
 #include <string>

@@ -68,7 +68,7 @@ TEST_CASE("nvrtc: every operator on every type compiles for four generations of 
   if (!nvrtc()) return;
   for (int t = 0; t < kDTypeCount; ++t) {
     INFO(name_of(static_cast<DType>(t)));
-    // An integer shift or division by a shared element once made the compiler hang. Elementary functions take it seconds.
+    // An integer shift or division by a shared element once made the compiler hang. The compiler needs seconds for elementary functions.
     for (const bool shared : {false, true}) {
       if (shared && is_float(static_cast<DType>(t)) && !test::is_full_run()) continue;
       const ir::Graph graph = every_operator(static_cast<DType>(t), shared);

@@ -175,7 +175,8 @@ class Maps(Test):
 class Reductions(Test):
     """Tests that results have the bits of one process, for any chunks."""
 
-    # shape, axis, chunks: blocks of 4,096 along a row or of 256 rows; steps of one row, powers of two, and others; on and off block ends
+    # shape, axis, chunks: blocks of 4,096 along a row or of 256 rows; steps of one row, powers of two, and other steps; on and off block
+    # ends
     CASES = [
         ((100_000,), None, 4096), ((100_000,), 0, 12_345), ((65_536,), 0, 8192), ((4097,), 0, 1000), ((40_960,), None, 40_960), ((1,), 0, 1),
         ((5, 20_000), 1, (2, 3000)), ((5, 20_000), 0, (2, 3000)), ((3, 20_001), -1, (1, 4096)), ((700, 30), None, (100, 30)), ((3000, 300), None, (170, 70)),

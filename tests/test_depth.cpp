@@ -1,5 +1,5 @@
 // Long chains: no pass recurses over the graph. Each pass runs on a chain of 200,000 nodes in a thread with 256 KiB of stack. A recursion
-// would need far more.
+// would need a far larger stack.
 #include <catch2/catch.hpp>
 
 #include <pthread.h>
@@ -60,7 +60,7 @@ void with_little_stack(const std::function<void()>& f) {
   if (run.error) std::rethrow_exception(run.error);
 }
 
-// Returns step t of a chain. Operators alternate, so that none undoes the previous one.
+// Returns step t of a chain. Operators alternate, so that none undoes the previous operator.
 Value step(Recorder& r, Value x, Value w, int t) {
   switch (t % 4) {
     case 0: return r.mul(x, w);
@@ -81,7 +81,7 @@ ir::Graph chain(const Shape& shape, int length, bool with_gradient) {
   return ir::prune(r.graph);
 }
 
-// Returns a chain of views that no rule joins: each transposes a reshaped result of the previous one.
+// Returns a chain of views that no rule joins: each view transposes a reshaped result of the previous view.
 ir::Graph chain_of_views(int length) {
   Recorder r;
   r.limits.max_nodes = 1 << 24;

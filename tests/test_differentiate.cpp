@@ -126,7 +126,7 @@ struct Numeric {
 
 bool is_plain_float_operator(Op op) {
   const TypeRule types = info(op).types;
-  // Operators that only expansions use have no derivative, since the expanded operator has one.
+  // Operators that only expansions use have no derivative, since the expanded operator has a derivative.
   return is_elementwise(op) && op != Op::StopGradient && op != Op::LogDomain && !(info(op).traits & kPartial) &&
          (types == TypeRule::Number || types == TypeRule::Float || types == TypeRule::Any);
 }
@@ -261,7 +261,7 @@ const std::map<Op, std::function<Expr(Expr)>>& structural() {
        [places](Expr x) {
          return Expr{x.graph(), x.graph().add(Op::ScatterAdd, x.dtype(), x.shape(), {x.id(), places(x, {2, 3, 4}), exp(x).id()}, Shape{1})};
        }},
-      {Op::Assign,  // two updates of one element: the last is kept; then the least of four values, one of them from x
+      {Op::Assign,  // two updates of one element: the last update is kept; then the least of four values, one of them from x
        [places](Expr x) {
          Graph& graph = x.graph();
          const NodeId at = places(x, {2, 3, 4});
@@ -283,13 +283,13 @@ TEST_CASE("differentiate: every other differentiable operator and its derivative
     const bool elementwise = is_elementwise(op), of_types = info(op).types == TypeRule::Choose || info(op).types == TypeRule::Convert;
     if (elementwise ? !of_types || (info(op).traits & kPartial)
                     : kind == OpKind::Source || kind == OpKind::Place || op == Op::Argsort || op == Op::Search || op == Op::Steps)
-      continue;  // they consist of differentiated operators
+      continue;  // these operators consist of differentiated operators
     INFO("operator " << info(op).text);
     const auto row = structural().find(op);
     REQUIRE(row != structural().end());
     Numeric numeric(40);
     const Expr x = numeric.input({2, 3, 4});
-    if (op == Op::Cast) {  // its rounding hides differences
+    if (op == Op::Cast) {  // the rounding of a cast hides differences
       const Expr y = row->second(x), g = numeric.input({2, 3, 4});
       CHECK(values_of(numeric.graph, {vjp(y, g, {x})[0].id()}, numeric.inputs)[0][0] == Approx(2 * numeric.inputs[1][0]));
       continue;
@@ -657,5 +657,5 @@ TEST_CASE("differentiate: time and nodes are linear", "[differentiate]") {
     return best;
   };
   const double small = seconds(4'000), large = seconds(64'000);
-  CHECK(large < 80 * small + 0.01);  // 16 times the nodes and some cache misses; quadratic would be 256 times
+  CHECK(large < 80 * small + 0.01);  // 16 times the nodes and some cache misses; quadratic time would be 256 times
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md, concepts/ and others. ```c++ blocks are outside of
+# Compiles and runs the C++ of docs/tutorial.md, coming-from.md, api.md, arrays.md, concepts/ and other pages. ```c++ blocks are outside of
 # functions; each ```cpp block is a function body. A failed assert names the line of the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -54,7 +54,7 @@ double cost_of(const PairOrder& order, const Lists& operands, const std::vector<
   return total;
 }
 
-// Returns the least cost of all orders, found by trying each.
+// Returns the least cost of all orders, found by trying each order.
 double least_cost(const Lists& operands, const std::vector<int>& result, const Lengths& extents) {
   double best = std::numeric_limits<double>::infinity();
   PairOrder order;
@@ -153,7 +153,7 @@ TEST_CASE("einsum regroups only under `reassociate`", "[einsum]") {
   CHECK(largest(strict.recorded_graph()) == 30 * 40);  // matrix by matrix
   CHECK(largest(cheap.recorded_graph()) == 30);        // matrix by vector, from the right
 
-  // The gradient uses the same order and agrees with the strict one.
+  // The gradient uses the same order and agrees with the strict gradient.
   const auto gradient = [](Tensor a, Tensor b, Tensor c, Tensor v) { return grad(sum(einsum("ij,jk,kl,l->i", a, b, c, v)), b); };
   const std::vector<double> db = compile(gradient)(a, b, c, v).to_vector<double>(),
                             cheap_db = compile(gradient, relaxed)(a, b, c, v).to_vector<double>();

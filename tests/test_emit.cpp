@@ -204,7 +204,7 @@ TEST_CASE("emit: types without gather instructions are read without a branch for
     return n;
   };
   CHECK(count(made.assembly, "\n\tj") < 50);  // jumps; a branch for each of 32 elements of 8 loads would be 256
-  CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would make four times as many, and take LLVM seconds
+  CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would give four times as many lines, and LLVM would need seconds
 }
 
 TEST_CASE("emit: unroll-and-jam columns of a product stay in the caches for many of its rows", "[emit]") {

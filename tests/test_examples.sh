@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every example as a user would. Each example checks its results and ends with an error if one is wrong.
+# Runs every example as a user would. Each example checks its results and ends with an error if a result is wrong.
 set -euo pipefail
 examples=$(realpath "${ONEPASS_BUILD_DIR:-build/release}/examples")
 work=$(mktemp -d)

@@ -79,7 +79,7 @@ TEST_CASE("expansion order: operands come first, and live values do not exceed t
 }
 
 TEST_CASE("expansion order: a short chain fills the gaps of a long one", "[expansion_order]") {
-  // three operators precede six others, each of which depends on the previous one
+  // three operators precede a chain of six operators
   const ir::Graph g = ir::parse_graph(R"(
     %0 = input a : f32[]
     %1 = neg %0 : f32[]

@@ -1,8 +1,8 @@
 // Each allocation of a call fails in turn. The error is one sentence, no result is half-written, nothing leaks (checked by the sanitizer
 // build), and the function is still usable. Also tests limits of memory.
 //
-// Allocations inside LLVM are excluded: LLVM may end the process when one fails. Before each compile, onepass checks that the system has
-// enough room.
+// Allocations inside LLVM are excluded: LLVM may end the process when an allocation fails. Before each compile, onepass checks that the
+// system has enough room.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@
 using namespace onepass;
 using Catch::Matchers::Contains;
 
-// `new` of this thread: `countdown` allocations succeed and the next one fails. With `for_good`, all later ones fail too.
+// `new` of this thread: `countdown` allocations succeed and the next allocation fails. With `for_good`, all later allocations fail too.
 namespace {
 thread_local constinit std::int64_t countdown = -1;
 thread_local constinit bool for_good = false, failed = false;
@@ -48,7 +48,7 @@ struct Injected {
   ~Injected() { countdown = -1; }
 };
 
-// Calls `call` with the k-th allocation failing, for k = 0, 1, … until none fails. Returns the number of failures.
+// Calls `call` with the k-th allocation failing, for k = 0, 1, … until no allocation fails. Returns the number of failures.
 template <class F> int fail_each(bool all, F&& call) {
   int count = 0;
   for (std::int64_t k = 0;; ++k) {

@@ -1,4 +1,4 @@
-// A host that unmasks floating-point exceptions (feenableexcept) gets none from the library. Its settings and flags are restored.
+// A host that unmasks floating-point exceptions (feenableexcept) gets no exceptions from the library. Its settings and flags are restored.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

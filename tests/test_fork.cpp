@@ -1,4 +1,5 @@
-// Forks at any moment: while other threads record, plan, compile and run, and while the background thread is inside LLVM. Also exits.
+// Forks at any moment: while other threads record, plan, compile and run, and while the background thread is inside LLVM. The tests also
+// exit at such moments.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ using compiler::Recorder;
 using compiler::Value;
 using Values = std::span<const Value>;
 
-#ifndef __SANITIZE_THREAD__  // it does not support threads started after a fork
+#ifndef __SANITIZE_THREAD__  // ThreadSanitizer does not support threads started after a fork
 
 namespace {
 
@@ -197,7 +198,7 @@ TEST_CASE("fork: a recording thread blocks no fork, and the child may call the f
   while (inside == 0) std::this_thread::yield();
   const pid_t child = in_child([&] { return run(program, x) == 0.5f; });
   CHECK(succeeded(child));
-  CHECK(run(program, x) == 0.5f);  // also in the parent: no thread waits for another's recording
+  CHECK(run(program, x) == 0.5f);  // also in the parent: no thread waits for another thread's recording
   stop = true;
   recording.join();
 }

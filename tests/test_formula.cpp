@@ -454,7 +454,7 @@ TEST_CASE("formula: every error has the expected text", "[formula]") {
       {"fn f(x", "f:1:5: ", "`(` is never closed"},
       {"fn f(x) return x", "f:1:9: ", "`{` and the body of `f` are expected; found `return`"},
       {"fn f(x) { return x", "f:1:9: ", "`{` of the function `f` is never closed"},
-      {"fn f(x) { fn g(y) { return y } }", "f:1:11: ", "a function cannot be defined inside another, `f` at 1:1"},
+      {"fn f(x) { fn g(y) { return y } }", "f:1:11: ", "a function cannot be defined inside another function, `f` at 1:1"},
       {"fn f(x) { }", "f:1:11: ", "the function `f` returns nothing"},
       {"fn f(x) { y = x }", "f:1:17: ", "the function `f` returns nothing"},
       {"fn f(x) { x*2 }", "f:1:11: ", "the function `f` returns nothing. Write `return` before its last expression"},

@@ -210,7 +210,7 @@ TEST_CASE("formula: expressions of literals are literals", "[formula]") {
   CHECK(computed<double>("cast(fma(4611686018427387903, 2, -9223372036854775805), f64)") == std::vector<double>{1});  // exact, then rounded
   CHECK(computed<float>("fma(2, 3, 1)") == std::vector<float>{7});
   CHECK(computed<double>("cast(fma(4294967296.0, 4294967296, 1), f64)") == std::vector<double>{18446744073709551616.0});
-  // literals above the largest i64 are u64, and so are results computed from them
+  // literals above the largest i64, and results computed from them, are u64
   CHECK(computed<std::uint64_t>("18446744073709551615") == std::vector<std::uint64_t>{UINT64_MAX});
   CHECK(computed<std::uint64_t>("9223372036854775808 - 1") == std::vector<std::uint64_t>{std::uint64_t{INT64_MAX}});
   CHECK(computed<std::uint64_t>("18446744073709551615 // 3 % 10 + 9223372036854775808") ==
@@ -231,7 +231,7 @@ TEST_CASE("formula: expressions of literals are literals", "[formula]") {
   CHECK_THAT(error("-9223372036854775808**2", ""), Catch::Contains("overflow u64"));
   CHECK_THAT(error("1 - 9223372036854775808", ""), Catch::Contains("overflow u64"));
   CHECK_THAT(error("-1 & 9223372036854775808", ""),
-             Catch::Contains("the literals -1 and one above 9223372036854775807 have no common type"));
+             Catch::Contains("the literal -1 and a literal above 9223372036854775807 have no common type"));
   CHECK_THAT(error("x + 9223372036854775808", "x=i64[2]"), Catch::Contains("the literal 9223372036854775808 does not fit i64"));
   CHECK_THAT(error("x[18446744073709551615]", "x=i64[2]"), Catch::Contains("18446744073709551615"));
   CHECK_THAT(error("reshape(x, [18446744073709551615])", "x=i64[2]"), Catch::Contains("18446744073709551615"));

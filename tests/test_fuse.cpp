@@ -138,7 +138,7 @@ TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
        "[7 9r] x10 output\n"},
       {"sum(x, axis=0) + sum(x, axis=1)",
        {{"x", {7, 7}}},
-       "[7 7r] reduce_sum reductions over different axes meet\n"
+       "[7 7r] reduce_sum combined with a reduction over different axes\n"
        "[7r 7] out output\n"},
       {"r = sum(x, axis=0); c = sum(x, axis=1); a = sum(x)",
        {{"x", {7, 9}}},
@@ -153,7 +153,7 @@ TEST_CASE("fuse: fusion groups of golden functions", "[fuse]") {
        "[7r 9] y output\n"},
       {"r = sum(x, axis=1, keepdims=true); c = sum(x/r, axis=0); y = x*c",
        {{"x", {7, 9}}},
-       "[7 9r] reduce_sum reductions over different axes meet\n"
+       "[7 9r] reduce_sum combined with a reduction over different axes\n"
        "[7 9] y output\n"},
       {"sum(max(x, axis=1))",
        {{"x", {7, 9}}},
@@ -214,7 +214,7 @@ std::string with(std::string_view view, std::string_view value) {
 
 TEST_CASE("fuse: a view and its inverse add no kernel", "[fuse]") {
   struct Row {
-    const char *before, *after;  // a statement that computes v of shape [7, 9], and one that uses it
+    const char *before, *after;  // a statement that computes v of shape [7, 9], and a statement that uses it
   };
   const Row rows[] = {
       {"v = x*y", "v + 1"},
@@ -307,9 +307,9 @@ TEST_CASE("fuse: nested stencils are materialized if recomputation costs more th
 
 TEST_CASE("fuse: a value that varies along a result axis twice is materialized", "[fuse]") {
   CHECK(groups("a = sum(x, 0); y = a[:, none] - a", {{"x", {4, 8}}}) ==
-        "[4r 8] reduce_sum reductions over different axes meet\n[8 8] y output\n");
+        "[4r 8] reduce_sum combined with a reduction over different axes\n[8 8] y output\n");
   CHECK(groups("c = cumsum(x, 0); y = c + transpose(c)", {{"x", {7, 7}}}) ==
-        "[7 7] scan_sum reductions over different axes meet\n[7 7] y output\n");
+        "[7 7] scan_sum combined with a reduction over different axes\n[7 7] y output\n");
   CHECK(groups("a = sum(x, 0); y = a[:, none] * x[:, :1] - a", {{"x", {8, 8}}}).find("[8 8] y output") != std::string::npos);
 }
 
@@ -353,7 +353,7 @@ TEST_CASE("fuse: repeated normalization materializes the normalized values every
   for (std::uint32_t g = 0; g < partition.groups.size(); ++g)
     for (const ir::NodeId id : partition.groups[g].roots) {
       CHECK(graph[id].op == ir::Op::Div);
-      // the divisions between this value and the ones that its group loads
+      // the divisions between this value and the values that its group loads
       int divisions = 0;
       for (ir::NodeId at = id; !partition.loads(graph, at, g) && graph[at].op == ir::Op::Div; at = graph.operand(at, 0)) ++divisions;
       CHECK(divisions <= 4);
@@ -362,14 +362,14 @@ TEST_CASE("fuse: repeated normalization materializes the normalized values every
 
 TEST_CASE("fuse: values that alternate along the last axis are materialized where each must be selected", "[fuse]") {
   const std::vector<std::pair<std::string, Shape>> two = {{"a", {40, 50}}, {"b", {40, 50}}};
-  // A reduction reads them. Alone, they are stored next to each other.
+  // The values are materialized if a reduction reads them. Otherwise, one kernel stores them next to each other.
   CHECK(groups("y = reshape(stack([a, b], -1), [40, -1]); out = y / sqrt(mean(y*y, 1, keepdims=true))", two).find("piecewise recompute") !=
         std::string::npos);
   CHECK(kernels(optimised("reshape(stack([a, b], -1), [40, -1])*2", two)) == 1);
-  // Nested
+  // The same for nested stacks.
   CHECK(kernels(optimised("y = reshape(stack([a + b, a - b], 2), [40, 100]); out = reshape(stack([y + 1, y - 1], 2), [40, 200])", two)) ==
         2);
-  // Boxes of different steps; those of one step share a kernel.
+  // Boxes of different steps have separate kernels; boxes of one step share a kernel.
   const std::vector<std::pair<std::string, Shape>> one = {{"x", {1000}}};
   CHECK(kernels(optimised("put(put(put(x, [4::2], 1), [6::3], 2), [10::5], 3)", one)) == 3);
   CHECK(kernels(optimised("put(put(x, [4::2], 1), [5::2], 2)", one)) == 1);

@@ -535,7 +535,7 @@ TEST_CASE("vjp: residuals are named and freed with the pullback; arguments are r
       }
       CHECK(input);
       const std::int64_t held = op::memory_stats().in_use;
-      x = Array();  // the pullback still refers to it
+      x = Array();  // the pullback still refers to the Array
       CHECK(op::memory_stats().in_use == held);
       static_cast<void>(pullback(y));
       pullback.reset();
@@ -595,7 +595,7 @@ TEST_CASE("vjp: bad input throws an error", "[pullback]") {
         "pullback: the cotangent of out is i32[4], but the result is f64[4]; a float type is required");
   CHECK(error_of([&] {
           static_cast<void>(op::vjp(f, Array::from({1, 2})));
-        }) == "vjp: no argument is an Array of a float type; integers, bool and numbers have no derivative");
+        }) == "vjp: no argument is an Array of a float type; integers, bool and numbers have no derivative. Pass a float Array");
   f.reset();
   CHECK(error_of([&, &pullback = pullback] { static_cast<void>(pullback(y)); }) ==
         "pullback: the function was reset after the pullback was created. Call vjp again.");
@@ -630,7 +630,8 @@ TEST_CASE("check_gradients: differences in f64, forward against reverse mode; er
   CHECK(bad.worst > 0.1);
   CHECK(error_of([] {
           static_cast<void>(op::check_gradients([](Tensor x) { return x; }, Array::from({1, 2})));
-        }) == "check_gradients: no argument is an Array of a float type; integers, bool and numbers have no derivative");
+        }) ==
+        "check_gradients: no argument is an Array of a float type; integers, bool and numbers have no derivative. Pass a float Array");
 }
 
 TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, forward or backward", "[check]") {
@@ -642,14 +643,15 @@ TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, for
     auto forward = op::compile([](Tensor x) { return log(x + 4) * 2 + 1; }, options);
     const std::string text = error_of([&] { static_cast<void>(forward(x)); });
     INFO(text);
-    CHECK(text.find("check_nan: the result out f32[3] has -inf at [2]; the first operator that produced one is `log` f32[3] at ") == 0);
+    CHECK(text.find(
+              "check_nan: the result out f32[3] has -inf at [2]; the first operator that produced such a value is `log` f32[3] at ") == 0);
     CHECK(text.find("test_gradient.cpp") != std::string::npos);
     auto backward = op::compile([](Tensor x) { return grad(sum(sqrt(abs(x)) + x * x), x); }, options);
     const std::string of_gradient = error_of([&] { static_cast<void>(backward(Array::from({1.0f, 0.0f}))); });
     INFO(of_gradient);
     CHECK(of_gradient.find("in the derivative of `sqrt` f32[2]") != std::string::npos);
     const std::string of_input = error_of([&] { static_cast<void>(forward(Array::from({1.0f, std::nanf("")}))); });
-    CHECK(of_input == "check_nan: the result out f32[2] has nan at [1]; the input x0 already contains one, nan at [1]");
+    CHECK(of_input == "check_nan: the result out f32[2] has nan at [1]; the input x0 already contains such a value, nan at [1]");
     Array y = Array::from({1.0f, -4.0f});
     CHECK(error_of([&] { forward.into(y)(y); }) ==
           "check_nan: the result out f32[2] has -inf at [1]; the operator that produced it is unknown, because the results overwrote the "
@@ -660,7 +662,8 @@ TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, for
     at.span<float>()[1] = -4.0f;
     CHECK(error_of([&] {
             bound();
-          }).find("check_nan: the result out f32[2] has -inf at [1]; the first operator that produced one is `log` f32[2] at ") == 0);
+          }).find("check_nan: the result out f32[2] has -inf at [1]; the first operator that produced such a value is `log` f32[2] at ") ==
+          0);
     at.span<float>()[1] = 3.0f;
     bound();
     const auto root = op::compile([](Tensor x) { return sqrt(x); }, options);

@@ -286,7 +286,7 @@ TEST_CASE("parse: no prefix or damaged byte of a valid text crashes the parser",
       } catch (const ValueError&) {}
     }
   }
-  CHECK(accepted > 100);  // many changes are harmless; all others must be ValueErrors
+  CHECK(accepted > 100);  // many changes are harmless; all other changes must be ValueErrors
 }
 
 TEST_CASE("verify: names the pass, the node and the rule, and prints the graph", "[verify]") {
@@ -300,7 +300,8 @@ TEST_CASE("verify: names the pass, the node and the rule, and prints the graph",
 }
 
 TEST_CASE("verify: every rule of a node is checked", "[verify]") {
-  // one line to be added to a graph with x : f32[4, 3], b : bool[4, 3], k : i32[4, 3], e : f32[0, 3], s : f32[1, 3] and scalar parameter 0 : f32
+  // one line to be added to a graph with x : f32[4, 3], b : bool[4, 3], k : i32[4, 3], e : f32[0, 3], s : f32[1, 3] and scalar parameter 0
+  // : f32
   struct Bad {
     const char* line;
     const char* rule;
@@ -414,7 +415,7 @@ TEST_CASE("verify: faults that only a pass can cause", "[verify]") {
   }
   SECTION("an input of another type") {
     g.inputs[0].dtype = f64;
-    CHECK_THAT(verify_error(g), Contains("type and shape must be those of the input"));
+    CHECK_THAT(verify_error(g), Contains("the type and the shape must equal the input's"));
   }
   SECTION("an input that names another node") {
     g.inputs.push_back({"y", f32, g[x].shape, x});
@@ -427,7 +428,7 @@ TEST_CASE("verify: faults that only a pass can cause", "[verify]") {
   SECTION("too few names") {
     g.outputs = {x, x};
     g.output_names = {"y"};
-    CHECK_THAT(verify_error(g), Contains("either all outputs must have a name or none"));
+    CHECK_THAT(verify_error(g), Contains("either all outputs or no output must have a name"));
   }
   SECTION("a slot whose bits are too wide") {
     g.slots.push_back({u8, 256});

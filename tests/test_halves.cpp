@@ -91,7 +91,7 @@ std::vector<Form> forms() {
   return out;
 }
 
-// Compares the bits of out = convert(x) in every form with the expected ones. `op` is the operator of the printed form, from %0 to %1.
+// Compares the bits of out = convert(x) in every form with the expected bits. `op` is the operator of the printed form, from %0 to %1.
 template <class T, class R>
 void check_conversion(DType from, DType to, const std::vector<T>& x, const std::vector<R>& expected, const char* op = "cast") {
   const auto n = static_cast<std::int64_t>(x.size());
@@ -306,7 +306,7 @@ TEST_CASE("halves: a result that another kernel reads is read unrounded", "[halv
     everywhere(formula, {x});
     everywhere(formula, {b});
   }
-  // The mean of 2^k + 1 equal values is that value, both in f16 and f32; a rounded sum would overflow.
+  // The mean of 2^k + 1 equal values is that value, in f16 and in f32; a rounded sum would overflow.
   const Array large = Array::full({4097}, 1000.0, f16);
   CHECK(everywhere("m = mean(large); y = large - m; z = m", {large})[1].item<op::Half>() == 1000.0f);
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every header compiles by itself; public ones also without exceptions and type information, and in C++23. A program built like this runs.
+# Every header compiles by itself; public headers also compile without exceptions and type information, and in C++23. A program built like
+# this runs.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +31,7 @@ EOF
   ${CXX:-c++} -std=c++2b -fno-exceptions -fno-rtti -Wall -Wextra -Werror "$work/user.cpp" -o "$work/user" -Iinclude -L"$library" -lonepass -Wl,-rpath,"$library" &&
     ONEPASS_CACHE_DIR=none "$work/user" || { echo "a program without exceptions does not run"; status=1; }
 fi
-# Sources include internal headers first or after few others. This shows whether they depend on preceding headers.
+# Sources include internal headers first or after few other headers. This shows whether they depend on preceding headers.
 [ -n "${ONEPASS_TEST_FULL-}" ] || exit $status
 find ir compiler runtime -name '*.h' -not -path 'compiler/llvm/*' | xargs -P "$(nproc)" -I{} bash -c 'check "" {}' || status=1
 exit $status

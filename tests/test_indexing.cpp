@@ -163,7 +163,7 @@ TEST_CASE("indexing: a gather and the code around it are one kernel", "[indexing
   CHECK(kernels("exp(take(x*v, r, 0))", all) == 2);  // the indexed array must be materialized
   CHECK(kernels("exp(take(x, r, 0))*v + 1", all) == 1);
   CHECK(kernels("sum(take(x[:, ::-1], r, 0)*v, 1)", all) == 1);
-  CHECK(kernels("take(x, r, 0)[5:, 2]", all) == 2);  // all indices are checked, even those of unused rows
+  CHECK(kernels("take(x, r, 0)[5:, 2]", all) == 2);  // all indices are checked, even indices of unused rows
   const NamedArrays classes = {{"x", x}, {"l", op::formula("(l + 64)%64")({labels})}, {"v", random_array({64})}};
   for (const char* formula : {"cross_entropy(x, l)", "cross_entropy(x*2 + v, l)"}) {
     CHECK(kernels(formula, classes) == 1);
@@ -312,7 +312,7 @@ TEST_CASE("indexing: along an axis of one element", "[indexing]") {
   for (const char* formula :
        {"take(x, i, 1)", "take(x, j, 0)*2", "sum(take(y, j, 1), 0)", "take_along_axis(x, i, 0)", "cummax(take(y, i, 1)[:, :, 0], 0)"})
     same_everywhere(formula, all);
-  // The element is the same in all rows, but the checked index is not.
+  // The element is the same in all rows, but the checked index differs.
   const Array row = random_array({1, 40}), places = random_indices({7, 40}, 1);
   same_everywhere("argmax(take_along_axis(row, i, 0), 0, keepdims=true)", {{"row", row}, {"i", places}});
   std::vector<std::int64_t> beyond(7 * 40, 0);

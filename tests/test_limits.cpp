@@ -1,5 +1,5 @@
 // Fusion groups above the limits of a kernel: where they are cut, that every part is within the limits, and that no bit changes. Ten
-// thousand operators take at most ten times as long as a thousand.
+// thousand operators take at most ten times as long as a thousand operators.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -145,7 +145,7 @@ TEST_CASE("limits: cuts of golden functions", "[limits]") {
        {.primitives = 8},
        "abs: kernel limit\n"
        "g: output\n"},
-      // cutting at a value of one column is cheaper than at a full one
+      // cutting at a value of one column is cheaper than at a full value
       {"m = abs(z) + 1; n = sqrt(m); p = abs(n); q = x*p; r = q + y; s = r*q", {.primitives = 5}, "abs: kernel limit\ns: output\n"},
       // an output is materialized anyway, so a cut there adds only a load
       {"fn f(x) {\n a = x + 1; b = abs(a); c = sqrt(b); d = abs(c); g = sqrt(d)\n return b, g\n}",
@@ -155,7 +155,7 @@ TEST_CASE("limits: cuts of golden functions", "[limits]") {
       {"u = abs(x*y) - max(x, axis=1, keepdims=true); v = u*u; p = v/sum(v, axis=1, keepdims=true)",
        {.primitives = 5},
        "mul: kernel limit\np: output\n"},
-      // three of the four products may be live together with x; the first is materialized
+      // three of the four products may be live together with x; the first product is materialized
       {"a = x*1; b = x*2; c = x*3; d = x*4; (a + b) + (c + d)", {.live = 3}, "mul: kernel limit\nout: output\n"},
   };
   for (const Row& row : rows) {

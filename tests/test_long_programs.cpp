@@ -71,7 +71,8 @@ TEST_CASE("long programs: kernels and statements grow linearly with the loop", "
 TEST_CASE("long programs: an assembled array has equal bits in every mode", "[long]") {
   const int steps = 40;
   const std::string text = likelihood(steps);
-  // used as a result; with an element without a derivative; read by other kernels; used twice; of operands of several types
+  // The array is used as a result, has an element without a derivative, is read by other kernels, is used twice, or has operands of several
+  // types.
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); g", steps), inputs(steps));
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); g", steps - 3), inputs(steps));
   same_everywhere(text + fmt::format("; g = grad(l{}, [r]); r - 0.1*g + sum(g)", steps), inputs(steps));

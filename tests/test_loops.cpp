@@ -1,4 +1,4 @@
-// LoopProgram: nests as loops. Each one is verified and interpreted, and gives the reference's bits. Malformed programs are rejected.
+// LoopProgram: nests as loops. Each program is verified and interpreted, and gives the reference's bits. Malformed programs are rejected.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -293,7 +293,7 @@ TEST_CASE("loops: a changed program is rejected or equivalent", "[loops]") {
   CHECK(same > (has_sanitizer() ? 4 : 20));  // swaps of independent neighbors and similar changes
 }
 
-// The same for sums split into chunks, for phases, and for sums with explicit order.
+// Tests the same property for sums split into chunks, for phases, and for sums with explicit order.
 TEST_CASE("loops: a changed program of chunked rows is rejected or equivalent", "[loops]") {
   std::mt19937_64 random(7);
   const Draw draw = [&](std::size_t n) { return static_cast<loops::Id>(random() % std::max<std::size_t>(n, 1)); };

@@ -32,7 +32,7 @@ TEST_CASE("message: a short text is unchanged, a long one keeps short words and 
   CHECK(cut.starts_with("there is no input `beginx"));
   CHECK(cut.ends_with("xend`; its inputs are a"));
   CHECK(cut.find("x…x") != std::string::npos);
-  // the longest words are cut most: a short name next to a long one stays whole
+  // the longest words are cut most: a short name next to a long name stays whole
   CHECK(shortened(text + " " + std::string(100, 'y'), 400).ends_with(std::string(100, 'y')));
   // many words
   std::string many;

@@ -488,7 +488,7 @@ TEST_CASE("npy: pipes, devices and open files are written in place, after all ot
   CHECK(read(reader, bytes, sizeof bytes) == 128 + 40);
   CHECK(S_ISFIFO(status_of(folder / "pipe").st_mode));
   close(reader);
-  // If one output cannot be written, none is.
+  // If one output cannot be written, no output is written.
   {
     StagedFiles files;
     files.add(folder / "a.npy", array);

@@ -102,7 +102,7 @@ std::string bits_text(std::span<const std::uint64_t> slots, std::span<const DTyp
   return text;
 }
 
-// True for operators that programs can apply to literals; the others occur only in expansions.
+// True for operators that programs can apply to literals; the other operators occur only in expansions.
 bool is_of_programs(Op op) {
   if (!ir::is_elementwise(op) || ir::info(op).traits & ir::kPartial) return false;
   return op != Op::Rare && op != Op::Bitcast && op != Op::ErfShort && op != Op::TanhShort;

@@ -86,7 +86,7 @@ def bs(s, k, t, v, r):
     return s * 0.5 * (1 + erf(d1 / np.sqrt(2))) - k * np.exp(-r * t) * 0.5 * (1 + erf(d2 / np.sqrt(2)))
 
 
-trapezoid = getattr(np, "trapezoid", None) or np.trapz  # its name before NumPy 2
+trapezoid = getattr(np, "trapezoid", None) or np.trapz  # the function's name before NumPy 2
 NAMES = dict(np=np, math=math, trapezoid=trapezoid, softmax=softmax, sigmoid=sigmoid, erf=erf, scatter_add=scatter_add, after=after, at_each=at_each, bs=bs)
 
 

@@ -157,7 +157,7 @@ template <class F, Real T, class... Ts> T exact(F f, T a, Ts... more) {
   return value_of<T>(out.value, ternary);
 }
 
-/// Returns the same with its distance to the exact value.
+/// Returns the same result with its distance to the exact value.
 template <class F, Real T, class... Ts> Answer<T> close(F f, T a, Ts... more) {
   static Number x(53), y(53), out(200);
   const T rounded = exact(f, a, more...);
@@ -426,7 +426,7 @@ template <class R, class T> bool sum_counts(T a, T b, T) {
                least = std::min(static_cast<double>(a), static_cast<double>(b));
   return !(std::fabs(most + std::log1p(std::exp(least - most))) < 1);
 }
-/// Exclude results below 1 for the same reason.
+/// Excludes results below 1 for the same reason.
 template <class R, class T> bool lgamma_counts(T a, T, T) { return !(std::fabs(std::lgamma(static_cast<double>(a))) < 1); }
 template <class R, class T> bool digamma_counts(T a, T, T) { return !(std::fabs(test::digamma(static_cast<double>(a))) < 1); }
 /// True in the operand range of ldexp.
@@ -549,7 +549,8 @@ template <class T> T random_value(std::mt19937_64& random) {
   }
 }
 
-// The tested operands: all combinations of edges, thinned if there are very many, then random ones. They are the same for all operators.
+// The tested operands: all combinations of edge values, thinned if there are very many, then random operands. They are the same for all
+// operators.
 template <class A, class T> struct Operands {
   std::vector<A> a;
   std::vector<T> b, c;
@@ -576,7 +577,7 @@ struct Trial {
   std::int64_t n = 0;
   std::vector<std::byte> operands[3];
   std::vector<std::byte> expected;
-  std::vector<double> above;  // distance in ULP from the expected value up to the exact one
+  std::vector<double> above;  // distance in ULP from the expected value up to the exact value
 };
 
 template <class T> void append(std::vector<std::byte>& bytes, T value) {
@@ -603,7 +604,7 @@ double error(DType dtype, std::uint64_t got, std::uint64_t expected, double abov
   const double x = number_of(dtype, got), y = number_of(dtype, expected);
   if ((dtype != f32 && dtype != f64) || std::isnan(x) || std::isnan(y) || std::signbit(x) != std::signbit(y))
     return std::numeric_limits<double>::infinity();
-  // Both have the same sign, so the difference of the bits is the number of floats between them.
+  // Both values have the same sign, so the difference of the bits is the number of floats between them.
   const double steps = static_cast<double>(static_cast<std::int64_t>(got - expected));
   return std::fabs(steps - (std::signbit(y) ? -above : above));
 }

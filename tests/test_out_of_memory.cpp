@@ -4,8 +4,8 @@
 //
 // Allocations inside the code generator's module are excluded, since LLVM ends a process without memory (docs/security.md).
 //
-// With --full every allocation fails; otherwise some of each scenario. ONEPASS_FAULT="scenario;number" or "scenario;number;all" runs one
-// fault and prints its stack.
+// With --full every allocation fails; otherwise some allocations of each scenario fail. ONEPASS_FAULT="scenario;number" or
+// "scenario;number;all" runs one fault and prints its stack.
 #include <execinfo.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -163,7 +163,7 @@ void gradient(Results& out) {
   for (const Array& a : {y, dx, dw, z, ex, ew}) out.add(a);
 }
 
-// Checks that `f` throws E or a memory error, and records which one, since the fault may precede the other error.
+// Checks that `f` throws E or a memory error, and records which error, since the fault may precede the other error.
 template <class E, class F> void throws(Results& out, F&& f) {
   try {
     f();
@@ -231,7 +231,7 @@ void threads(Results& out) {
   for (const Array& a : {y, s, p}) out.add(a);
 }
 
-// Two threads request the same kernels at once: one compiles, the other waits.
+// Two threads request the same kernels at once: one thread compiles, the other thread waits.
 void concurrent_calls(Results& out) {
   static auto f = op::compile([](Tensor x) { return sum(exp(x) * 3 - x, 1); });
   std::exception_ptr error;
@@ -571,7 +571,7 @@ TEST_CASE("out of memory: a failed allocation is an error, or the result is righ
   folder() = own.path;
   // The module is already in memory, and each child opens it anew.
   op::os::open_library((op::test::build_folder() + "/lib/libonepass_llvm.so").c_str(), nullptr);
-  setenv("ONEPASS_NVRTC", "none", 1);  // its allocations are not onepass's
+  setenv("ONEPASS_NVRTC", "none", 1);  // NVRTC's allocations are not onepass's
   const char* const wanted = std::getenv("ONEPASS_FAULT");
   int most = op::test::has_sanitizer() ? 1 : 2;
   if (std::getenv("ONEPASS_TEST_FULL")) most = 0;

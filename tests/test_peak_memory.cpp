@@ -1,5 +1,5 @@
-// Memory of a forward call and its pullback: never more than without fusion, on programs of the benchmarks and on random ones. Gradients of
-// random programs have equal bits, whatever is saved.
+// Memory of a forward call and its pullback: never more than without fusion, on programs of the benchmarks and on random programs.
+// Gradients of random programs have equal bits, whatever is saved.
 #include <algorithm>
 #include <cstring>
 #include <functional>

@@ -48,7 +48,7 @@ template <class T = float> std::vector<T> values_of(const ir::Buffer& b) {
   return out;
 }
 
-// Returns the reference's first result. Checks fused kernels against it, and unfused ones if `with_unfused`.
+// Returns the reference's first result. Checks fused kernels against it, and unfused kernels if `with_unfused`.
 template <class T = float> std::vector<T> result(const char* formula, const Inputs& inputs = {}, bool with_unfused = true) {
   const ir::Graph graph = optimised(formula, inputs);
   INFO(formula << "\n" << ir::print(graph));
@@ -271,7 +271,7 @@ TEST_CASE("pieces: normal is sqrt(2)*erfinv of the same bits, never infinite, an
   for (std::size_t i = 0; i < n.size(); ++i) {
     sum += n[i], squares += static_cast<double>(n[i]) * n[i];
     CHECK(std::isfinite(n[i]));
-    CHECK(std::abs(n[i] - other[i]) <= 1e-3f);  // t loses a bit in the float sum there
+    CHECK(std::abs(n[i] - other[i]) <= 1e-3f);  // t loses a bit in the float sum
   }
   CHECK(std::abs(sum / 5000) < 0.05);
   CHECK(std::abs(squares / 5000 - 1) < 0.06);
@@ -316,7 +316,8 @@ std::ostream& operator<<(std::ostream& out, const Traffic& t) {
   return out << t.kernels << " kernels, " << t.read << " read, " << t.written << " written";
 }
 
-// Returns traffic in f32 elements. Checks that the counted traffic equals the schedules'. Sets `scheduled_read` to the scheduled loads.
+// Returns traffic in f32 elements. Checks that the counted and the scheduled traffic are equal. Sets `scheduled_read` to the scheduled
+// loads.
 Traffic traffic(const char* formula, const Inputs& inputs, std::int64_t* scheduled_read = nullptr) {
   const ir::Graph graph = optimised(formula, inputs);
   const Arguments arguments = random_arguments(graph, 1);

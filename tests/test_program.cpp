@@ -169,7 +169,7 @@ void replay(const ir::Graph& graph, Recorder& recorder, Values inputs) {
   for (std::size_t k = 0; k < graph.outputs.size(); ++k) recorder.output(graph.output_names[k], Value{false, now[graph.outputs[k]], {}});
 }
 
-// Returns how generic and unfused differ from the reference on a graph; empty if they do not.
+// Returns how generic and unfused differ from the reference on a graph; empty if they do not differ.
 std::string difference(const ir::Graph& graph, std::uint64_t seed) {
   const test::Arguments arguments = test::random_arguments(graph, seed, seed % 3 == 1);
   std::vector<Array> arrays;
@@ -347,10 +347,10 @@ TEST_CASE("program: errors name the arguments and leave the program usable", "[p
                Catch::Contains("takes 3 arguments (x, w, b), but the call has 2"));
     const Array nothing;
     CHECK_THAT(message<ValueError>([&] { program.call(arguments({&x, &nothing, &b})); }), Catch::Contains("argument w is an empty Array"));
-    CHECK_THAT(message<Error>([&] { into({}); }), Catch::Contains("1 result, but 0 targets were given"));
-    CHECK_THAT(message<ShapeError>([&] { into({&w}); }), Catch::Contains("target out is f32[5], but the result is f32[4, 5]"));
+    CHECK_THAT(message<Error>([&] { into({}); }), Catch::Contains("1 result, but 0 destinations were given"));
+    CHECK_THAT(message<ShapeError>([&] { into({&w}); }), Catch::Contains("destination out is f32[5], but the result is f32[4, 5]"));
     Array halves = Array::empty({4, 5}, f64);
-    CHECK_THAT(message<DTypeError>([&] { into({&halves}); }), Catch::Contains("target out is f64[4, 5], but the result is f32[4, 5]"));
+    CHECK_THAT(message<DTypeError>([&] { into({&halves}); }), Catch::Contains("destination out is f64[4, 5], but the result is f32[4, 5]"));
     const std::vector<float> constant(20);
     Array read_only = Array::wrap(std::span<const float>(constant), {4, 5});
     CHECK_THAT(message<ValueError>([&] { into({&read_only}); }), Catch::Contains("read-only"));
@@ -364,7 +364,8 @@ TEST_CASE("program: errors name the arguments and leave the program usable", "[p
     const Array four = random_array({4}, 1);
     Array first = memory.slice(0, 0, 4);
     Array* overlapping[] = {&first, &first};
-    CHECK_THAT(message<ValueError>([&] { two.call_into(arguments({&four}), overlapping); }), Catch::Contains("targets a and b overlap"));
+    CHECK_THAT(message<ValueError>([&] { two.call_into(arguments({&four}), overlapping); }),
+               Catch::Contains("destinations a and b overlap"));
     Array* beside[] = {&first, &v};
     two.call_into(arguments({&four}), beside);
     CHECK(test::same_but_for_nan(v, four));

@@ -40,7 +40,7 @@ std::string nested_pads(int count) {
          repeated(count, [](int i) { return fmt::format("y{} = pad(concat([y{}, y{}*2], 0)[1:-1], [1], [1])\n", i + 1, i, i); });
 }
 
-// Returns an array of single values, each of which depends on the previous one.
+// Returns an array of single values, each of which depends on the previous value.
 std::string assembled_of_a_recurrence(int count) {
   return "h0 = w\n" + repeated(count, [](int i) { return fmt::format("h{} = h{}*0.9 + exp(x[{}]*h{})\n", i + 1, i, i, i); }) +
          "y = stack([" + repeated(count, [](int i) { return fmt::format("{}h{}", i ? ", " : "", i + 1); }) + "], 0)*2";
@@ -130,7 +130,7 @@ TEST_CASE("record: reasons for a new plan", "[record]") {
   alignas(64) static float memory[8];
   Array off = Array::wrap(std::span<float>(memory + 1, 4), {4});
   f.into(off)(2.0, ones({4}));
-  is(PlanReason::alignment, "a target does not begin at a multiple of 64 bytes");
+  is(PlanReason::alignment, "a destination does not begin at a multiple of 64 bytes");
   f(ones({8, 4}), ones({4}));
   {
     const op::ThreadScope other(op::thread_count() + 1);
@@ -208,7 +208,7 @@ TEST_CASE("record: time of each compile, by stage", "[record]") {
       for (const ExecutionRecord::Compile::Stage& stage : compile.stages) {
         CHECK(stage.ms > 0);
         sum += stage.ms;
-        if (stage.name != "open the code generator") stages.push_back(stage.name);  // once in a process
+        if (stage.name != "open the code generator") stages.push_back(stage.name);  // this stage occurs only once in a process
       }
       CHECK(stages == std::vector<std::string>{"build LLVM IR", "LLVM passes", "machine code", "load"});
       CHECK(sum == Approx(compile.ms));
@@ -302,7 +302,7 @@ TEST_CASE("record: a pullback's record has its backward call next to the forward
   pullback.reset();
   CHECK(pullback.last_execution().kernels.empty());
 
-  // A number argument has no gradient; the others keep their names.
+  // A number argument has no gradient; the other arguments keep their names.
   const auto scaled = op::compile([](Tensor k, Tensor x, Tensor w) { return tanh(x * k) * w; });
   auto [s, of_scaled] = op::vjp(scaled, 0.5, x, w);
   std::vector<std::string> gradients;
@@ -310,7 +310,7 @@ TEST_CASE("record: a pullback's record has its backward call next to the forward
   for (const ExecutionRecord::Output& output : both.backward.at(0).outputs) gradients.push_back(output.name);
   CHECK(gradients == std::vector<std::string>{"dx1", "dx2"});
 
-  // The described backward call equals the executed one, even with captured arrays and numbers.
+  // The described backward call equals the executed backward call, even with captured arrays and numbers.
   const auto g = op::compile([w](Tensor x, Tensor k) { return tanh(x * k) * w; });
   auto [z, back] = op::vjp(g, x, 0.75);
   const std::string described = back.last_execution().backward.at(0).optimized;
@@ -328,7 +328,7 @@ std::pair<op::ExecutionRecord, op::ExecutionRecord> compiled_and_met(const std::
   const Array x = Array::ones({64}, op::f32);
   static std::atomic<bool> compiling;
   static std::int64_t hits;
-  op::wait_until_optimized();  // pending compiles would be mistaken for this one
+  op::wait_until_optimized();  // pending compiles would be mistaken for this compile
   compiling = false, hits = op::kernel_cache_stats().hits;
   op::set_log(
       [](op::LogLevel, std::string_view line) {
@@ -534,7 +534,7 @@ TEST_CASE("profile: a thread keeps its last events, and other threads may read t
     do {
       double before = 1e300;
       std::vector<op::CallRecord> calls = op::recent_calls(kKept);
-      if (!calls.empty()) calls.pop_back();       // its kernel may be overwritten already
+      if (!calls.empty()) calls.pop_back();       // the kernel of the oldest call may be overwritten already
       for (const op::CallRecord& call : calls) {  // each call is complete, and they are in order
         wrong += call.ms < 0 || call.start_ms > before || call.kernel_ms.size() != 1 || call.kernel_ms[0] != call.ms;
         before = call.start_ms;

@@ -1,4 +1,4 @@
-// relax: each rewriting applies only if it is allowed. Relaxed results are close to the strict ones and equal in every mode.
+// relax: each rewriting applies only if it is allowed. Relaxed results are close to the strict results and equal in every mode.
 #include "compiler/relax.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Graph graph_of(const std::string& body) {
                            "%3 = slot 0" + f32 + "%4 = slot 1" + f32 + body));
 }
 
-/// Returns a chain of operators after relax, as an expression. `%5 = …; %6 = …`: the last one is the result.
+/// Returns a chain of operators after relax, as an expression. `%5 = …; %6 = …`: the last value is the result.
 std::string relaxed_with_casts(std::string_view statements, const Relax& relaxations) {
   std::string body;
   int last = 4;
@@ -46,7 +46,7 @@ std::string relaxed_with_casts(std::string_view statements, const Relax& relaxat
   return node_text(result, result.outputs[0]);
 }
 
-/// Returns the same without the casts of scalar computations to f64.
+/// Returns the same expression without the casts of scalar computations to f64.
 std::string relaxed(std::string_view statements, const Relax& relaxations) {
   std::string text = relaxed_with_casts(statements, relaxations);
   for (const std::string_view cast : {"cast<f32>(", "cast<f64>("})
@@ -217,7 +217,7 @@ TEST_CASE("relax: sums of a derivative are expanded if that takes fewer operatio
   // q = g*(1 + s*x*x)*y is needed twice: q + q*t*x*x
   const std::string needed_twice = "mul %0, %0; mul %5, %3; mul0 %2, %6; add %2, %7; mul0 %8, %1; mul %5, %4; mul0 %9, %10; add %9, %11";
   CHECK(relaxed(needed_twice, kBoth) == "mul0(g, mul(fma(mul(x, x), fma(mul(x, x), mul(slot0, slot1), add(slot0, slot1)), 1), y))");
-  // another value needs it: it is computed once, for both
+  // another value needs it: it is computed once, for both values
   CHECK(relaxed(needed_twice + "; exp %9; add %12, %13", kBoth).find("add(slot0, slot1)") == std::string::npos);
   // p = g*(x + exp(y)) twice: p*x + p*y already is one product
   CHECK(relaxed("exp %1; mul0 %2, %0; mul0 %2, %5; add %6, %7; mul0 %8, %0; mul0 %8, %1; add %9, %10", kBoth) ==

@@ -1,4 +1,4 @@
-"""A relaxed program moves at most the counted bytes of the strict one, and stores at most as much between its kernels. Tests all
+"""A relaxed program moves at most the counted bytes of the strict program, and stores at most as much between its kernels. Tests all
 workloads of bench/, reductions of reductions, the layouts of bench/layouts, and sums of products that `contract` or `reassociate`
 may turn into contractions."""
 import importlib.util

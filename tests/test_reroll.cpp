@@ -215,7 +215,7 @@ TEST_CASE("reroll: code that only resembles a loop is unchanged", "[reroll]") {
   left_alone(stacked([](Recorder& r, Value x, std::int64_t t) {  // every third copy has another function, so only pairs are alike
     return sum(r, r.elementwise(t % 3 ? Op::Exp : Op::Sin, {at(r, x, t)}), 0);
   }));
-  left_alone([](Recorder& r) {  // each step depends on the previous one
+  left_alone([](Recorder& r) {  // each step depends on the previous step
     const Value x = input(r, "x", {30, 8});
     Value h = at(r, x, 0);
     std::vector<Value> all;
@@ -326,7 +326,7 @@ TEST_CASE("reroll: nested loops are one kernel", "[reroll]") {
   for (ir::NodeId id = 0; id < two.rerolled.size(); ++id) CHECK(two.rerolled[id].op != Op::Piecewise);
   equal(columns(16, 8), 1);
   equal(
-      [](Recorder& r) {  // three loops, the last one in steps of two
+      [](Recorder& r) {  // three loops, the last loop in steps of two
         const Value x = input(r, "x", {8, 9, 16, 5});
         std::vector<Value> all;
         for (std::int64_t i = 0; i < 8; ++i)
@@ -454,7 +454,7 @@ TEST_CASE("reroll: time is linear in the copies", "[reroll]") {
       CHECK(nodes < 200);
     }
     INFO("256: " << times[0] << " ms, 1,024: " << times[1] << " ms, 4,096: " << times[2] << " ms");
-    CHECK(times[2] < 64 * times[0] + 20);  // quadratic would be 256 times
+    CHECK(times[2] < 64 * times[0] + 20);  // quadratic time would be a factor of 256
   }
 }
 

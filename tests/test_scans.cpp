@@ -37,7 +37,7 @@ TEST_CASE("scans: the order of a sum in full", "[scan]") {
   }
   base = -0.0f;
   float carry = -0.0f;
-  for (std::int64_t i = 0; i < n; ++i) {  // groups of one
+  for (std::int64_t i = 0; i < n; ++i) {  // groups of one element
     if (i > 0 && i % 4096 == 0) base = base + carry, carry = -0.0f;
     carry = carry + v[static_cast<std::size_t>(i)];
     apart[static_cast<std::size_t>(i)] = base + carry;

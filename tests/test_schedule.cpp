@@ -47,7 +47,7 @@ TEST_CASE("schedule: non-temporal stores need traffic that fills the last-level 
   target.llc_bytes = 1 << 20;
   CHECK(!nontemporal(100, 160));
   CHECK(nontemporal(10000, 160));
-  CHECK(!nontemporal(600, 160));    // three quarters of it
+  CHECK(!nontemporal(600, 160));    // three quarters of the cache
   CHECK(nontemporal(800, 160));     // all but a thirtieth
   CHECK(!nontemporal(10000, 161));  // the rows do not start at multiples of 64 bytes
   CHECK(!nontemporal(10000, 160, {.threads = 1, .aligned_stores = false}));
@@ -114,7 +114,7 @@ TEST_CASE("schedule: a body with too many instructions runs in fissioned loops",
 
 TEST_CASE("schedule: unrolled iterations become a rerolled loop", "[schedule]") {
   const Target wide = Target::generic_cpu().with_vector_bytes(64);
-  // `each` is one step: ? is the last step's value, # its number
+  // `each` is one step: ? is the last step's value, # the step's number
   const auto repeated = [&](int steps, std::string_view each, const char* result = "") {
     std::string text = "v0 = x*y; ";
     for (int i = 1; i <= steps; ++i) {

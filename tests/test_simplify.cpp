@@ -1,4 +1,4 @@
-// simplify: each rule where it applies, and similar cases where it must not.
+// simplify: each rule where it applies, and similar cases where it must not apply.
 #include "compiler/simplify.h"
 
 #include <algorithm>
@@ -287,7 +287,7 @@ TEST_CASE("simplify: views of views", "[simplify]") {
     CHECK(m.simplified(m.view(Op::Permute, x, {3, 4}, {0, 1})) == "x");
     CHECK(m.simplified(m.view(Op::Permute, x, {4, 3}, {1, 0})) == "permute[1,0](x)");
     const Expr cube = m.view(Op::Reshape, x, {1, 3, 4});
-    // result axis i of the first is axis {2, 0, 1}[i]; then the same again
+    // result axis i of the first permutation is axis {2, 0, 1}[i]; then the same again
     CHECK(m.simplified(m.view(Op::Permute, m.view(Op::Permute, cube, {4, 1, 3}, {2, 0, 1}), {3, 4, 1}, {2, 0, 1})) ==
           "permute[1,2,0](reshape[1,3,4](x))");
     CHECK(m.simplified(m.view(Op::Permute, m.view(Op::Permute, cube, {4, 1, 3}, {2, 0, 1}), {1, 4, 3}, {1, 0, 2})) ==
@@ -364,7 +364,7 @@ TEST_CASE("simplify: a reduction over axes of extent 1 is a reshape", "[simplify
   CHECK(m.simplified(m.view(op, m.x, {1}, {0, 1})) == name + "[0,1](x)");
   Make none(DType::F32, {0, 3});
   CHECK(none.simplified(none.view(op, none.x, {0}, {1})) == name + "[1](x)");
-  if (op == Op::ReduceMax || op == Op::ReduceMin) return;  // over no elements they are an error
+  if (op == Op::ReduceMax || op == Op::ReduceMin) return;  // without elements, a maximum or minimum is an error
   Make over_nothing(DType::F32, {3, 0});
   CHECK(over_nothing.simplified(over_nothing.view(op, over_nothing.x, {3}, {1})) == name + "[1](x)");
 }
@@ -375,7 +375,7 @@ TEST_CASE("simplify: equal rows are reduced once if the sum keeps its order", "[
   CHECK(m.simplified(m.view(Op::ReduceSum, x * exp(y), {4}, {1})) == "broadcast[4](reduce_sum[1](mul(x, exp(y))))");
   const Expr w{m.graph, m.graph.add_input("w", DType::F32, std::vector<std::int64_t>{4, 5})};
   CHECK(m.simplified(m.view(Op::ReduceSum, x * w, {4}, {1})) == "reduce_sum[1](mul(broadcast[4,5](x), w))");
-  Make c(DType::F32, {5, 1});  // inner-axis reduction for one column, outer-axis for several
+  Make c(DType::F32, {5, 1});  // inner-axis reduction for one column, outer-axis reduction for several columns
   const Expr columns = c.view(Op::Broadcast, c.x, {5, 4}), two = c.view(Op::Broadcast, c.x, {5, 2});
   CHECK(c.simplified(c.view(Op::ReduceSum, columns, {4}, {0})) == "broadcast[4](slice[0,1](reduce_sum[0](broadcast[5,2](x))))");
   CHECK(c.simplified(c.view(Op::ReduceSum, two, {2}, {0})) == "reduce_sum[0](broadcast[5,2](x))");
@@ -392,7 +392,7 @@ TEST_CASE("simplify: equal rows are reduced once if the sum keeps its order", "[
 }
 
 TEST_CASE("simplify: the first of equal rows keeps its bits", "[simplify]") {
-  // reduced axes before, between and after broadcast ones; runs padded to 8 and to 64
+  // reduced axes before, between and after broadcast axes; runs padded to 8 and to 64
   const struct {
     std::vector<std::int64_t> shape, axes;
     std::uint64_t spread;
@@ -527,7 +527,7 @@ TEST_CASE("simplify: random graphs keep their results, and simplify is idempoten
         Expr x[3] = {a, below(4) == 0 ? a_constant(a) : below(4) == 0 ? a : any(), any()};
         DType types[3] = {x[0].dtype(), x[1].dtype(), x[2].dtype()}, out{};
         if (!result_dtype(op, std::span(types, info(op).arity), out)) continue;
-        if (op == Op::Signbit || op == Op::Copysign) continue;  // their results depend on a NaN's sign
+        if (op == Op::Signbit || op == Op::Copysign) continue;  // results of these operators depend on a NaN's sign
         if (info(op).arity == 1) pool.push_back(apply(op, {x[0]}));
         else if (info(op).arity == 2) pool.push_back(apply(op, {x[0], x[1]}));
         else pool.push_back(apply(op, {x[0], x[1], x[2]}));
@@ -570,8 +570,8 @@ TEST_CASE("simplify: time is linear in nodes", "[simplify]") {
     }
     return best;
   };
-  // Both are larger than the second-level cache, so that the ratio is of steps, not of cache misses. It is 16 for linear time and 256 for
-  // quadratic time.
+  // Both graphs are larger than the second-level cache, so that the ratio is of steps, not of cache misses. It is 16 for linear time and
+  // 256 for quadratic time.
   const double small = seconds(64'000), large = seconds(1'024'000);
   CHECK(large < 80 * small);
 }

@@ -123,7 +123,7 @@ TEST_CASE("slice: threads split long rows, with equal bits", "[slice]") {
                          {{50, 3, 277, 5}, "[0, 2]"},
                          {{40, 2, 60, 45}, "[0, 2, 3]"}})
     for (const char* const text : along) equal_everywhere(with_axis(text, row.axis).c_str(), {random_array<float>(row.shape, 1)}, 1);
-  // rows with gaps in memory, and an operand that is the same for all of them
+  // rows with gaps in memory, and an operand that is the same for all rows
   equal_everywhere("v = x[:, :-1]; (v - mean(v))*w/sum(v*w)", {random_array<float>({201, 1002}, 1), random_array<float>({1001}, 2)}, 1);
   equal_everywhere("v = x[1:, 3:]; sum(exp(v)*w)", {random_array<double>({301, 803}, 1), random_array<double>({800}, 2)}, 1);
 }
@@ -226,7 +226,7 @@ TEST_CASE("slice: dx, dw, db of x*w + b are one kernel with equal bits everywher
   for (const std::vector<std::int64_t>& s : {std::vector<std::int64_t>{300, 70}, {7, 4099}, {2049, 5}, {1000, 128}, {8, 64}})
     equal_everywhere(
         formula, {random_array<float>(s, 1), random_array<float>({s[1]}, 2), random_array<float>({s[1]}, 3), random_array<float>(s, 4)}, 1);
-  // with the value itself
+  // the gradients together with the value itself
   equal_everywhere(
       "fn f(x, w, b, d) {\n y = x*w + b\n dx, dw, db = vjp(y, [x, w, b], d)\n return y, dx, dw, db\n}",
       {random_array<float>({300, 70}, 1), random_array<float>({70}, 2), random_array<float>({70}, 3), random_array<float>({300, 70}, 4)},

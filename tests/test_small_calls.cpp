@@ -1,4 +1,4 @@
-// Warm calls on small arrays: `into` and `bind` make no allocation, lock or system call. The tests count by replacing those functions.
+// Warm calls on small arrays: `into` and `bind` make no allocation, lock or system call. The tests count by replacing these functions.
 // bench/calls measures the time of calls.
 #include <dlfcn.h>
 #include <pthread.h>
@@ -173,7 +173,7 @@ TEST_CASE("small calls: a bound call equals the ordinary call", "[small_calls]")
   Array x = Array::full({16}, 2.0, f32), w = Array::full({16}, 3.0, f32), y = Array::zeros({16}, f32);
   auto make = [&] {
     Array gone = Array::full({16}, 10.0, f32);
-    return affine.bind(y, x, w, gone);  // keeps it alive
+    return affine.bind(y, x, w, gone);  // the bound call keeps `gone` alive
   };
   auto call = make();
   CHECK(y.at<float>({0}) == 0);  // bind itself runs nothing

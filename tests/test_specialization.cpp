@@ -161,7 +161,7 @@ TEST_CASE("specialization: a specialized kernel that is slower in its trial is d
       CHECK(s.state() == State::Trial);
       const bool kernel = s.tries_kernel();
       CHECK(kernel == (run % 2 != 0));
-      s.tried(kernel, run == 3 || run == 4 ? 1'000'000 : kernel ? special : generic);  // one disturbed run of each does not count
+      s.tried(kernel, run == 3 || run == 4 ? 1'000'000 : kernel ? special : generic);  // one disturbed run of each kernel does not count
     }
     return s.state();
   };

@@ -1,5 +1,5 @@
-// Loops with state: scan, fold, iterate and while_loop have the bits of plain C++ loops in every mode. Gradients have the bits of those of
-// the unrolled loop.
+// Loops with state: scan, fold, iterate and while_loop have the bits of plain C++ loops in every mode. Gradients have the bits of the
+// unrolled loop's gradients.
 #include <onepass/onepass.h>
 
 #include <algorithm>
@@ -171,7 +171,7 @@ TEST_CASE("state loops: a condition on all elements, and an element that keeps i
   const Array x = Array::from(std::vector<double>{0.5, 9, 3}, {3});
   auto f = op::compile([](Tensor x) {
     const Tensor together = op::while_loop([](Tensor s) { return sum(s) < 100; }, [](Tensor s) { return s * 2; }, x, 50);
-    // the second element ends at once, although its condition would hold again for later values of the others
+    // the second element ends at once, although its condition would hold again for later values of the other elements
     const Tensor apart = op::while_loop([](Tensor s) { return s <= min(s) + 4; }, [](Tensor s) { return s + 1; }, x, 6);
     return std::pair{together, apart};
   });
@@ -188,7 +188,7 @@ TEST_CASE("state loops: a number takes the type of the step's result", "[loops]"
           return std::pair{s.first + 1, s.second + (x - s.second) / (s.first + 1)};
         },
         std::pair{Tensor(0), Tensor(0)}, x);
-    // the first number takes the type of the second
+    // the first number takes the type of the second number
     const auto shifted = op::fold(
         [](std::pair<Tensor, Tensor> s, Tensor x) {
           return std::pair{s.second, x};
@@ -268,7 +268,7 @@ TEST_CASE("state loops: gradients agree with differences, in reverse and in forw
   const Array a = Array::from(std::vector<double>{1, 2, 7, 100, 1e4}, {5});
   CHECK(op::check_gradients(newton, a));
   const std::vector<double> d = op::compile([&](Tensor a) { return grad(newton(a), a); })(a).to_vector<double>();
-  CHECK(d[0] == 1);  // its state never changes
+  CHECK(d[0] == 1);  // the state of element 0 never changes
   for (std::size_t i = 1; i < d.size(); ++i) CHECK(d[i] == Approx(0.5 / std::sqrt(a.to_vector<double>()[i])).epsilon(1e-2));
 }
 

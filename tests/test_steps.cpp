@@ -185,7 +185,7 @@ TEST_CASE("steps: the node equals the unrolled code, prints, parses and is verif
   const std::vector<ir::Buffer> expected = ir::evaluate(written, views), got = ir::evaluate(graph, views);
   REQUIRE(got.size() == expected.size());
   for (std::size_t k = 0; k < got.size(); ++k) CHECK(got[k].bytes == expected[k].bytes);
-  // any other number in the attributes makes another node or an invalid one
+  // any other number in the attributes makes another node or an invalid node
   const ir::Steps steps = ir::steps_of(graph, node);
   const auto broken = [&](const auto& change) {
     ir::Graph other = graph;

@@ -49,7 +49,7 @@ Made made(std::string_view formula, const Inputs& inputs, int threads = 2, bool 
   return m;
 }
 
-// Runs the plan. Returns the first difference of its results from the reference's; empty if there is none.
+// Runs the plan. Returns the first difference from the reference interpreter's results, or an empty string.
 std::string difference(Made& m) {
   runtime::attach_kernels(m.plan, m.report, small_caches(), {});
   const Arguments arguments = random_arguments(m.graph, 5);

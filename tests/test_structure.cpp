@@ -186,7 +186,7 @@ TEST_CASE("structure: a hundred new shapes run the passes once, and have the bit
       if (n % 10 != 2) continue;
       const Formula fresh = op::formula(text, without_recording_again(op::Mode::reference));
       CHECK(bytes_of(y) == bytes_of(run_formula(fresh, inputs)[0]));
-      if (shapes == 0) continue;                   // its explanation includes a compile
+      if (shapes == 0) continue;                   // the first explanation includes a compile
       const Formula analysed = op::formula(text);  // finds the kernels and keeps the passes' results
       run_formula(analysed, inputs);
       CHECK(f.explain() == analysed.explain());
@@ -225,5 +225,5 @@ TEST_CASE("structure: numbers, scalar parameters and layouts belong to each call
       CHECK(bytes_of(g({{"x", x}, {"a", a}})[0]) == bytes_of(reference({{"x", x}, {"a", a}})[0]));
     }
   }
-  CHECK(g.stats().analysed <= 2);  // a transposed 60 by 100 was not the same as 100 by 60 before
+  CHECK(g.stats().analysed <= 2);  // one analysis for two different lengths, one for two equal lengths
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# onepass as a part of another project, by add_subdirectory and by FetchContent: its target exists, its tests and examples do not, and the
-# project's settings are unchanged. The full test also builds a program with it.
+# onepass as a part of another project, by add_subdirectory and by FetchContent: its target exists, its tests and examples are absent, and
+# the project's settings are unchanged. The full test also builds a program with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source_folder=$PWD

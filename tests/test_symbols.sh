@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# libonepass.so must export exactly the symbols of cmake/libonepass.symbols, so that removed or new ones are noticed before a release.
+# libonepass.so must export exactly the symbols of cmake/libonepass.symbols, so that removed or new symbols are noticed before a release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${ONEPASS_BUILD_DIR:-build/release}")

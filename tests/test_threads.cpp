@@ -31,7 +31,7 @@ TEST_CASE("threads: workers start under default floating-point control and call 
   onepass::set_worker_start([](int worker) { started += worker; });
   const auto host = os::floating_point_control();
 #if defined(__x86_64__)
-  os::set_floating_point_control(host | 0x8040);  // flush subnormals: a new thread would inherit it
+  os::set_floating_point_control(host | 0x8040);  // flush subnormals: a new thread would inherit the setting
 #else
   os::set_floating_point_control(host | 1u << 24);
 #endif
@@ -209,7 +209,7 @@ TEST_CASE("threads: a host's executor runs the ranges", "[threads]") {
   CHECK(items == 200);
 }
 
-#ifndef __SANITIZE_THREAD__  // it does not support threads started after a fork
+#ifndef __SANITIZE_THREAD__  // ThreadSanitizer does not support threads started after a fork
 TEST_CASE("threads: a forked child starts its own workers", "[threads]") {
   parallel_for(4, 4, [](std::int64_t, std::int64_t, int) {});
   const pid_t child = fork();

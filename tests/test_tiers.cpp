@@ -115,15 +115,15 @@ using runtime::TierAccount, runtime::TierChoice, runtime::TierCosts;
 // Simulated machine with one kernel. The policy's estimates differ from the true durations.
 struct Simulation {
   double tiles = 0, quick = 0, optimised = 0, compile_quick = 0, compile_optimised = 0;  // true durations
-  double wrong[5] = {1, 1, 1, 1, 1};                                                     // estimate / truth of these
-  bool has_thread = true;                                                                // true if a thread compiles in the background
-  int threads = 1;                                                                       // threads of a run
-  double fewer = 1;                // duration of a slow run with one thread fewer, as a multiple; 1 to threads / (threads - 1)
-  double idle_share = 1;           // processor share of a thread at idle priority; 0 on a busy machine
-  double hurry_share = 1;          // its share at normal priority, in competition with all threads of the calls
-  double yield_share = 1;          // its share if calls leave it one processor
-  double busy_share = 1;           // its share while the call waits for it; the largest share
-  std::mt19937* random = nullptr;  // if set, each call draws its shares between 0 and these
+  double wrong[5] = {1, 1, 1, 1, 1};  // estimate divided by truth, for each of these durations
+  bool has_thread = true;             // true if a thread compiles in the background
+  int threads = 1;                    // threads of a run
+  double fewer = 1;                   // duration of a slow run with one thread fewer, as a multiple; 1 to threads / (threads - 1)
+  double idle_share = 1;              // processor share of a thread at idle priority; 0 on a busy machine
+  double hurry_share = 1;             // share of the thread at normal priority, in competition with all threads of the calls
+  double yield_share = 1;             // share of the thread if calls leave one processor to it
+  double busy_share = 1;              // share of the thread while the call waits for the compile; the largest share
+  std::mt19937* random = nullptr;     // if set, each call draws its shares between 0 and the shares above
 
   struct Outcome {
     // Durations of all calls, of the optimized compile if it is waited for from its start, and of the first run.
@@ -138,8 +138,8 @@ struct Simulation {
     Outcome out;
     out.compile = compile_optimised / busy_share;
     double done = 0;                     // finished part of the compile, in processor time
-    double share = 0;                    // its current processor share
-    bool queued = false, hurry = false;  // the compile thread has it; it runs at normal priority
+    double share = 0;                    // current processor share of the compile thread
+    bool queued = false, hurry = false;  // the compile thread has the compile; it runs at normal priority
     const auto pass = [&](double time) {
       out.total += time;
       done += share * time;
@@ -274,7 +274,7 @@ TEST_CASE("tiers: runs leave one processor to the compile if they would use all 
   CHECK(due(0.1, 490, 100) == Due::Yield);
   CHECK(due(0.1, 510, 0) == Due::Wait);
   CHECK(due(alone, 510, 0) == Due::Wait);
-  CHECK(due(0.1, 800, 400) == Due::Yield);  // it got half of a processor
+  CHECK(due(0.1, 800, 400) == Due::Yield);  // the compile got half of a processor
   CHECK(due(0.1, 910, 400) == Due::Wait);
   CHECK(due(alone, 890, 400) == Due::Hurry);
 }

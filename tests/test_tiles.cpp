@@ -24,7 +24,7 @@ using namespace onepass::test;
 
 namespace {
 
-// True for the machine's widest vectors and, except in short sanitized runs, for narrower ones.
+// True for the machine's widest vectors and, except in short sanitized runs, for narrower vectors.
 bool runs_with(int vector_bytes) {
   const int widest = compiler::Target::host().vector_bytes;
   return vector_bytes == widest || (vector_bytes < widest && (vector_bytes != 32 || !has_sanitizer() || is_full_run()));
@@ -257,7 +257,8 @@ TEST_CASE("tiles: short rows run together, with the reference's bits", "[tiles]"
         if (dtype != boolean || op[7] == 'm')
           tiled += check(fmt::format("%0 = input x : {0}[67, {1}]\n%1 = {2} %0 {{1}} : {0}[67]\nreturn y = %1", type, n, op), n == 33);
       if (dtype != f32 && (dtype != f64 || n != 17)) continue;
-      // row values combined with element values: read with the row, computed from sums, stored with either, and in an unlikely branch
+      // row values combined with element values: read with the row, computed from sums, stored with either kind of value, and in an
+      // unlikely branch
       tiled += check(fmt::format(
           "%0 = input x : {0}[67, {1}]\n%1 = input r : {0}[67]\n%2 = reshape %1 : {0}[67, 1]\n%3 = broadcast %2 : {0}[67, {1}]\n"
           "%4 = mul %0, %3 : {0}[67, {1}]\n%5 = reduce_max %4 {{1}} : {0}[67]\n%6 = reshape %5 : {0}[67, 1]\n"

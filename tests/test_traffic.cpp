@@ -57,8 +57,8 @@ std::vector<const Counts::Array*> stored(const ir::Graph& graph, const Counts& c
   return out;
 }
 
-// Checks that every element of large inputs and results is accessed once, and of small broadcast ones at least once. The schedules' sums
-// count distinct elements.
+// Checks that every element of large inputs and results is accessed once, and every element of small broadcast arrays at least once. The
+// schedules' sums count distinct elements.
 void once(const char* formula, const Inputs& inputs, bool strided = false, int kernels = 1) {
   const ir::Graph graph = optimised(formula, inputs);
   std::int64_t largest = 0;
@@ -105,7 +105,7 @@ TEST_CASE("traffic: affine_big, in both forms, reads and writes each byte once",
     once(broadcast, {{"x", s}, {"w", {s[0], s[1], 1, 1}}, {"b", {s[0], s[1], 1, 1}}});
     once(inside, {{"x", s}, {"w", {s[0], s[1]}}, {"b", {s[0], s[1]}}});
   }
-  // its scalars are also loaded once: one row of the loop nest is one task
+  // the scalars of `broadcast` are also loaded once: one row of the loop nest is one task
   const ir::Graph graph = optimised(broadcast, {{"x", {8, 16, 32, 32}}, {"w", {8, 16, 1, 1}}, {"b", {8, 16, 1, 1}}});
   const Counts counts = counted(graph);
   CHECK(counts.bytes_loaded() == counts.bytes_read);

@@ -1,5 +1,5 @@
 // Types that operators accept and return, according to docs/language.md, "Types": every operator by name, every pair of types, and
-// literals. Also every error. The expectations come from that page and are independent of ops.def.
+// literals. Also tests every error. The expectations come from that page and are independent of ops.def.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -313,7 +313,7 @@ TEST_CASE("types: errors have a reason and a fix", "[types]") {
       {"zeros([4294967296, 4294967296])", "zeros: the shape [4294967296, 4294967296] needs more bytes than 64 bits can count"},
       {"iota([3], dtype=bool)", "iota: the type must be a number, not bool"},
       {"cast(x, 3)", "cast: `dtype` must be a type such as f32"},
-      {"9223372036854775807 + 1", "add: the integer literals overflow i64"},
+      {"9223372036854775807 + 1", "add: the integer literals overflow i64. Write one of them as a float"},
       {"grad(sum(k), [k])", "grad: the loss is i64[]; integers and bool have no derivative. Cast it to a float type first"},
   };
   for (const auto& [formula, expected] : rows) {

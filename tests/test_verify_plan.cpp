@@ -263,7 +263,7 @@ enum Corruption { Coefficients, Extents, Bounds, Offsets, Sweeps, Arrays, Result
 constexpr const char* kNames[] = {"a coefficient",        "an extent", "a bound", "an offset", "a phase", "a source array",
                                   "two results exchanged"};
 
-// Changes one number of the nests. Returns false if they have none of that kind.
+// Changes one number of the nests. Returns false if they have no number of that kind.
 bool corrupt(std::vector<Planned>& pieces, Corruption kind, const ir::Graph& graph, std::mt19937_64& random) {
   Planned& p = pieces[random() % pieces.size()];
   const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -640,7 +640,7 @@ TEST_CASE("verify plan: a proof from other lengths covers no harmful one of 10,0
   CHECK(2 * harmful >= total);
 }
 
-// Arrays in any layout: a proof for one layout must not cover a different one wrongly.
+// Arrays in any layout: a proof for one layout must not wrongly cover a different layout.
 TEST_CASE("verify plan: a proof reads the layouts of each call", "[verify]") {
   const auto graph_for = [](std::int64_t n, std::int64_t m) { return optimised("x*w + y", {{"x", {n, m}}, {"w", {m}}, {"y", {n, m}}}); };
   const ir::Graph first = graph_for(10, 12), other = graph_for(20, 30);
@@ -713,7 +713,7 @@ TEST_CASE("verify plan: a call whose plan is rejected logs it and runs without t
 
 namespace {
 
-// Replaces operators by one that no backend can emit. Kernels of one operator are unchanged.
+// Replaces operators by an operator that no backend can emit. Kernels of one operator are unchanged.
 void unspeakable(compiler::Nest& nest) {
   const auto computes = [](const Statement& s) { return s.kind == Statement::Kind::Op; };
   if (std::ranges::count_if(nest.body, computes) < 2) return;

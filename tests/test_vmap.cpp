@@ -95,7 +95,7 @@ TEST_CASE("vmap: per-example gradients of a layer", "[vmap]") {
 
 TEST_CASE("vmap: vmap nests, is differentiable, and has forward mode", "[vmap]") {
   const Array x = random_array({3, 4}), y = random_array({5}, op::f32, 2);
-  // each element of x with each of y
+  // each element of x with each element of y
   auto pairs = op::compile([](Tensor x, Tensor y) {
     const auto of_row = [](Tensor row, Tensor b) { return sum(row * b) + exp(b); };
     return op::vmap([&](Tensor row, Tensor y) { return op::vmap(of_row, {op::none, 0})(row, y); }, {0, op::none})(x, y);

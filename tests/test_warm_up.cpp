@@ -68,7 +68,7 @@ TEST_CASE("warm_up: an invalid signature is an error with its position") {
     has(error, "signature `");
     has(error, "Write it as");
   }
-  // No other text causes harm either, whatever sizes it has.
+  // No other text causes harm either, whatever sizes it contains.
   const auto f =
       op::compile([](std::vector<Tensor> list, Static<int> n, Tensor x) { return list.empty() ? x : x * list[0] + (int)n; }, plain());
   const std::string good = "{2,3} f32[4,5] f32[4,5]:[1,4] 2.5 -> f32[4,5] unaligned hot";
@@ -143,7 +143,7 @@ TEST_CASE("warm_up: afterwards every kernel is optimized, or with Tier::quick as
   CHECK(g.stats().optimised == 1);
   CHECK(g.wait_until_optimized(std::chrono::nanoseconds(0)));
   CHECK(op::wait_until_optimized(std::chrono::minutes(5)));
-  // The same without compile threads: the waiting thread compiles.
+  // Without compile threads, the waiting thread compiles.
   op::set_compile_threads(0);
   const auto h = op::formula("cosh(x)*sinh(x) - x");
   h({{"x", ramp({100}, 0.125)}});
@@ -178,7 +178,7 @@ TEST_CASE("warm_up: from a file that another process wrote") {
   CHECK(g.signatures().size() == 3);
   const op::Stats ready = g.stats();
   CHECK(ready.calls == 0);
-  CHECK(ready.hot_shapes <= 1);  // 0 if the shape's kernels were slower than the generic ones
+  CHECK(ready.hot_shapes <= 1);  // 0 if the shape's kernels were slower than the generic kernels
   const auto [x, s] = g(std::vector<Array>{b, b}, a, 1);
   g.into(op::discard, sums)(std::vector<Array>{b}, a, 0);
   CHECK(g.stats().recordings == ready.recordings);

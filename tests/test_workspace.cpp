@@ -79,11 +79,11 @@ TEST_CASE("workspace: with equal sizes the arena is exactly the maximum live siz
 
 TEST_CASE("workspace: donor buffers are results and values that are no longer live", "[workspace]") {
   const auto always = [](std::size_t, std::size_t) { return true; };
-  // a chain: each value is read by the kernel that writes the next one
+  // a chain: each value is read by the kernel that writes the next value
   const std::vector<Intermediate> chain = {{640, 0, 1}, {640, 1, 2}, {640, 2, 3}};
   CHECK(plan_workspace(chain, {}, kNever).bytes == 1280);
   CHECK(plan_workspace(chain, {}, always).bytes == 640);
-  // ... in the memory of the result that kernel 3 writes
+  // the same chain in the memory of the result that kernel 3 writes
   const std::vector<Lender> result = {{640, 3}};
   CHECK(plan_workspace(chain, result, always).bytes == 0);
   const WorkspacePlan apart = plan_workspace(chain, result, kNever);  // the third value is live when the result is written
@@ -91,7 +91,8 @@ TEST_CASE("workspace: donor buffers are results and values that are no longer li
   CHECK(apart.places[1].lender == runtime::Place::kBlock);
   CHECK(apart.places[2].lender == runtime::Place::kBlock);
   CHECK(plan_workspace(chain, std::vector<Lender>{{639, 3}}, always).bytes == 640);  // too small
-  CHECK(plan_workspace(chain, std::vector<Lender>{{640, 1}}, always).bytes == 640);  // written too early for all but the first
+  CHECK(plan_workspace(chain, std::vector<Lender>{{640, 1}}, always).bytes ==
+        640);  // written too early for all values except the first value
   // reuse needs the callback's consent, for the right pair
   std::vector<std::pair<std::size_t, std::size_t>> asked;
   plan_workspace(chain, result, [&](std::size_t by, std::size_t old) { return asked.emplace_back(by, old), false; });
@@ -173,7 +174,7 @@ TEST_CASE("workspace: a chain of kernels runs in the memory of its result", "[wo
 
 namespace {
 
-// Runs f(x, y) into destinations, the first of which is x's or y's memory. Checks that the bits equal those of fresh arrays.
+// Runs f(x, y) into destinations, the first of which is x's or y's memory. Checks that the bits equal the bits of fresh arrays.
 void check_in_place(const char* formula, std::size_t in_place_of, bool same_argument) {
   INFO(formula);
   const FormulaProgram parsed = parse_formula(formula);
@@ -184,7 +185,7 @@ void check_in_place(const char* formula, std::size_t in_place_of, bool same_argu
     std::copy_n(a.span<const float>().begin(), 100, b.span<float>().begin());
     return b;
   };
-  for (int run = 0; run < 4; ++run) {  // the baseline tier, then the optimized one
+  for (int run = 0; run < 4; ++run) {  // the baseline tier, then the optimized tier
     Array x = copy(x0), y = same_argument ? x : copy(y0);
     const std::vector<Argument> in = {{&x, {}}, {&y, {}}};
     const std::vector<Array> expected = program.call(in);

@@ -5,7 +5,7 @@
 
 Method: weighted minimax by Lawson's iteration (C. L. Lawson 1961) in 60-digit arithmetic. It solves least squares on Chebyshev nodes and
 multiplies their weights by the error until the error is level. Then the coefficients are rounded to f32 or f64 one after another, from the
-lowest power, each time refitting the remaining ones. The output lists the interval and the largest weighted error of the rounded
+lowest power, each time refitting the remaining coefficients. The output lists the interval and the largest weighted error of the rounded
 polynomial, in units of 2^-24 (f32) or 2^-53 (f64) of the result, and as log2. Needs mpmath; gmpy2 makes it faster.
 """
 import sys
@@ -135,9 +135,9 @@ def binet(x):    # log Γ(x) = (x - 1/2) (log x - 1) + (log(2 pi) - 1)/2 + binet
 FITS = {
     # e^r = 1 + r + r^2 Q(r), |r| <= ln2/2
     "exp": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 6, 11, lambda r: r * r / mp.exp(r)),
-    # the same with fewer terms, for the relaxation `approximate`
+    # exp with fewer terms, for the relaxation `approximate`
     "exp_few": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 4, 0, lambda r: r * r / mp.exp(r)),
-    # the same for e^r - 1
+    # like exp, for e^r - 1
     "expm1": (expm1_tail, -LN2 / 2 * mpf("1.002"), LN2 / 2 * mpf("1.002"), 5, 10, lambda r: r * r / mp.expm1(r)),
     # 2^r = 1 + r ln2 + r^2 Q(r), |r| <= 1/2
     "exp2": (lambda r: (mp.expm1(r * LN2) - r * LN2) / (r * r), -mpf("0.501"), mpf("0.501"), 6, 11, lambda r: r * r / mp.power(2, r)),

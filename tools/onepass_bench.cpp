@@ -35,7 +35,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kSeconds = 1.0;  // time for the median; at most as long again for the slowest calls
 
 // Other shapes of a program's inputs. One extent is made smaller in all inputs that have it, so the shapes still match. The elements are
-// the first ones of the inputs.
+// the first elements of the inputs.
 class OtherShapes {
  public:
   OtherShapes(const ProgramText& program, const std::vector<Array>& inputs) : inputs_(inputs) {
@@ -187,7 +187,7 @@ Measurement measure(const ProgramText& program, const Options& options, const st
   if (busy) result.shapes_meanwhile = busy->shapes(), result.specialized_meanwhile = busy->specialized();
   busy.reset();
 
-  if (record) {  // profiled calls are separate from the timed ones
+  if (record) {  // profiled calls are separate from the timed calls
     constexpr int kProfiled = 20;
     set_profiling(true);
     for (int i = 0; i < kProfiled; ++i) call();
@@ -244,11 +244,11 @@ void print(Mode mode, const Measurement& m) {
   fmt::print("  inputs and outputs {} ({:.2f} GB/s); moved {}; allocated per call {}\n", bytes_text(m.min_bytes), m.gbs(),
              bytes_text(m.moved_bytes), bytes_text(m.allocated_bytes_per_call));
   if (m.shapes_meanwhile >= 0)
-    fmt::print("  meanwhile another thread called it with {} new shapes; {} specialized kernels were compiled\n", m.shapes_meanwhile,
-               m.specialized_meanwhile);
+    fmt::print("  in the meantime, another thread called the program with {} new shapes; {} specialized kernels were compiled\n",
+               m.shapes_meanwhile, m.specialized_meanwhile);
 }
 
-// Prints two modes side by side, with the ratio of the second to the first.
+// Prints two modes side by side, with the ratio of the second mode to the first mode.
 void print_table(Mode mode, const Measurement& a, Mode other, const Measurement& b) {
   constexpr int kName = 24, kColumn = 13;
   const auto heading = [&](std::string_view text) { return styled(stdout, Style::Bold, fmt::format("{:>{}}", text, kColumn)); };
@@ -297,9 +297,9 @@ int bench(Words words) {
                         "into: write to the same arrays in each call (default); fresh: allocate new arrays; bind: use a bound call"),
          {"into", "fresh", "bind"});
   app.add_flag("--while-specializing", while_specializing,
-               "another thread calls the program with new shapes meanwhile, which get specialized kernels");
+               "meanwhile, another thread calls the program with new shapes, which get specialized kernels");
   app.add_flag("--from-nothing", from_nothing, "time the first 1000 calls in fresh processes, with an empty and with a warm kernel cache");
-  app.add_flag("--in-this-process", in_this_process, "with --from-nothing: time only in this process, print one line of JSON")
+  app.add_flag("--in-this-process", in_this_process, "with --from-nothing: time only in this process, and print one line of JSON")
       ->needs("--from-nothing");
   offers(app.add_option("--compare", compared, "time this mode too, and print a table of both"), mode_names());
   app.add_option("--record", record_file,

@@ -98,8 +98,8 @@ int verify(DiskCache& cache, bool json) {
 
 int cache(Words words) {
   CLI::App app{
-      "Manages the kernels on disk: stats counts them, verify removes damaged kernels and kernels that other users could have written, "
-      "clear removes all kernels, and export and import copy them to an equal machine in one file.",
+      "Manages the kernels on disk. stats counts them. verify removes damaged kernels and kernels that other users could have written. "
+      "clear removes all kernels. export and import copy them to an equal machine in one file.",
       "onepass cache"};
   app.footer(
       "An archive contains machine code that your programs will run. import requires --trust unless the archive is identical to one "

@@ -34,7 +34,7 @@ int doctor(Words words);
 /// it with exit code 130. A file above the user's size limit becomes a write error, not a signal.
 void install_signal_handlers();
 
-/// While an instance exists, the first SIGINT makes `asked_to_stop` true, for Options::should_stop; the second ends the command.
+/// While an instance exists, the first SIGINT makes `asked_to_stop` true, for Options::should_stop; the second SIGINT ends the command.
 struct InterruptibleCall {
   InterruptibleCall();
   ~InterruptibleCall();

@@ -180,7 +180,7 @@ int doctor(Words words) {
   Json answer = {{"version", ONEPASS_VERSION}};
   if (json) as_json = &answer;
   const runtime::DiskCache cache(runtime::cache_folder_of_environment());
-  setenv("ONEPASS_CACHE_DIR", "none", 1);  // makes the first compile a real one, and leaves the cache folder unchanged
+  setenv("ONEPASS_CACHE_DIR", "none", 1);  // so the first compile is a real compile, and the cache folder stays unchanged
   processor();
   footprint();
   llvm();

@@ -137,7 +137,7 @@ std::string passes_text(const ExecutionRecord& record, const runtime::PlanReport
   return text;
 }
 
-// Returns the assembly with comments at the begin and end of each innermost loop: at its label, and at the jump back to it.
+// Returns the assembly with comments at the start and the end of each innermost loop: at its label, and at the jump back to it.
 std::string with_loops_marked(std::string_view text, std::string_view comment) {
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -55,9 +55,9 @@ class InputFiles {
 /// Splits FILE.npz:ARRAY into (FILE.npz, ARRAY); returns (file, "") for anything else.
 std::pair<std::string, std::string> split_member(const std::string& file);
 
-/// The outputs of a job: either all are written or no output is. `commit` renames the files. The destructor removes uncommitted files.
-/// Several outputs may go to one .npz file. Outputs written in place (pipes, devices, standard output) are written in `commit`, before any
-/// rename.
+/// The outputs of a job: either all outputs are written or no output is written. `commit` renames the files. The destructor removes
+/// uncommitted files. Several outputs may go to one .npz file. Outputs written in place (pipes, devices, standard output) are written in
+/// `commit`, before any rename.
 class OutputFiles {
  public:
   explicit OutputFiles(SaveOptions options) : options_(options) {}

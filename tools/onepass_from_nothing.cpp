@@ -77,7 +77,7 @@ std::string output_of(const Words& words, const std::string& cache_folder) {
       if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
   }
   close(ends[0]);
-  if (child < 0) throw IoError("bench: cannot start another process");
+  if (child < 0) throw IoError("bench: the system cannot start another process. End other processes, or raise the limit (ulimit -u)");
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
@@ -199,8 +199,8 @@ void first_calls_from_nothing(const Words& words, std::span<const Mode> modes, c
                ms("lost_ms"), ms("last_slow_ms"), ms("ms_compiling"));
   }
   fmt::print(
-      "settled: the median call after all kernels are compiled; lost: the additional time of all calls; last slow: when the last call "
-      "ended that\ntook more than {} times as long; compiling: in all threads\n",
+      "settled: the median call after all kernels are compiled; lost: the additional time of all calls; last slow: the end of the last "
+      "call that\ntook more than {} times as long; compiling: in all threads\n",
       kSlow);
 }
 

@@ -24,7 +24,7 @@ Files files_member(const Json& value, const std::string& member) {
     throw ValueError(fmt::format("run: \"{}\" must be an object of names and files, not {}", member, value.type_name()));
   Files files;
   for (const auto& [name, file] : value.items()) {
-    if (name.empty()) throw ValueError(fmt::format("run: \"{}\" has a file without a name", member));
+    if (name.empty()) throw ValueError(fmt::format("run: \"{}\" has a file without a name. Each file needs the name of its array", member));
     files.emplace_back(name, string_member(file, fmt::format("\"{}\" of \"{}\"", name, member)));
     if (member == "inputs" && files.back().second == "-")
       throw ValueError(fmt::format("run: the input `{}` of a job cannot be standard input. Give it a file", name));
@@ -49,7 +49,7 @@ Job job_of(const std::string& line, Mode mode) {
   } catch (const Json::parse_error& error) { throw ValueError(fmt::format("run: the line is not valid JSON at byte {}", error.byte)); }
   if (!json.is_object()) throw ValueError(fmt::format("run: a job must be a JSON object, not {}", json.type_name()));
   Job job{.source = {.text = {}, .name = "formula"}, .inputs = {}, .outputs = {}, .mode = mode};
-  if (!json.contains("formula")) throw ValueError("run: the job has no \"formula\"");
+  if (!json.contains("formula")) throw ValueError("run: the job has no \"formula\". Add \"formula\": \"PROGRAM\"");
   for (const auto& [member, value] : json.items()) {
     if (member == "formula") job.source.text = string_member(value, "\"formula\"");
     else if (member == "inputs") job.inputs = files_member(value, member);

@@ -9,16 +9,16 @@
 namespace onepass {
 
 struct LineEdit {
-  char kind;  // ' ' in both, '-' only in the first, '+' only in the second
+  char kind;  // ' ' in both texts, '-' only in the first, '+' only in the second
   std::string_view line;
 };
 
 /// Returns the fewest edits that turn `a` into `b`, as views of both. Above `most` edits, removes the differing middle of `a` and inserts
-/// that of `b`. The time is proportional to lines times edits.
+/// the middle of `b`. The time is proportional to lines times edits.
 std::vector<LineEdit> line_edits(std::string_view a, std::string_view b, std::size_t most = 1000);
 
-/// Returns the edits with `context` equal lines around each and `indent` before every line. `…` marks omitted lines. Prints at most `lines`
-/// lines, then the number of omitted ones. Returns an empty text if there is no difference.
+/// Returns the edits with `context` equal lines around each edit and `indent` before every line. `…` marks omitted lines. Prints at most
+/// `lines` lines, then the number of omitted lines. Returns an empty text if there is no difference.
 std::string edits_text(const std::vector<LineEdit>& edits, std::string_view indent, std::size_t context, std::size_t lines);
 
 }  // namespace onepass

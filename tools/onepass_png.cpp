@@ -30,14 +30,17 @@ void png_check(const std::string& name, const Array& array) {
   for (int axis = 0; axis < 2; ++axis)
     if (array.dim(axis) < 1 || array.dim(axis) > 1'000'000) fail("height and width must be between 1 and 1000000");
 #ifndef ONEPASS_HAVE_PNG
-  fail("this command was built without libpng");
+  fail("this command was built without libpng. Write a .npy file, or build the command with libpng");
 #endif
 }
 
 #ifndef ONEPASS_HAVE_PNG
 
 Array png_read(const std::string& path, std::span<const std::byte>) {
-  throw IoError(fmt::format("load_png: {}: the file is a PNG picture, but this command was built without libpng", path));
+  throw IoError(
+      fmt::format("load_png: {}: the file is a PNG picture, but this command was built without libpng. Convert it to a .npy file, or build "
+                  "the command with libpng",
+                  path));
 }
 void png_write(os::AtomicFile&, const Array&) {}
 
@@ -101,7 +104,7 @@ bool read(Work& work, png_structp png, png_infop info) {
   png_set_swap(png);    // 16 bits: the low byte first
   png_set_interlace_handling(png);
   png_read_update_info(png, info);
-  // Checked before allocation: deflate expands a byte to at most 1,032 bytes, and png_set_expand a bit to at most 32.
+  // Checked before allocation: deflate expands a byte to at most 1,032 bytes, and png_set_expand expands a bit to at most 32 bits.
   if (png_get_rowbytes(png, info) / (1032 * 32) * png_get_image_height(png, info) > work.bytes.size()) png_error(png, "it is cut off");
   if (!make_room(work, png, info)) png_error(png, "out of memory");
   png_read_image(png, work.rows.data());

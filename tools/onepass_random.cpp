@@ -27,7 +27,7 @@ Array random_array(const runtime::ArgumentType& type, Random& random) {
         return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
       });
       break;
-    case DType::F16:  // steps of 2^-10: n/1024, as an exponent and the 10 bits after the leading one
+    case DType::F16:  // steps of 2^-10: n/1024, as an exponent and the 10 bits after the leading 1
       fill<std::uint16_t>(array, [&] {
         const int n = static_cast<int>(random.next() >> 53) - 1024;  // value n/1024
         if (n == 0) return std::uint16_t{0};

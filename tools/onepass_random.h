@@ -1,5 +1,5 @@
-// Random default inputs: floats uniform on [-1, 1), integers and bool 0 or 1, the same in every run. `bench` uses them, and `run` for a
-// dump.
+// Random default inputs: floats uniform on [-1, 1), integers and bool 0 or 1, the same in every run. `bench` uses them, and `run` uses them
+// for a dump.
 #pragma once
 
 #include <cstdint>

@@ -106,8 +106,8 @@ class Runner {
   Runner(Options options, bool compare, SaveOptions save, OtherFiles others)
       : options_(std::move(options)), compare_(compare), save_(save), others_(std::move(others)) {}
 
-  /// Runs a job. Either all its outputs are written or no output is; if --compare finds a difference, no output is. `before_commit` may
-  /// throw.
+  /// Runs a job. Either all its outputs are written or no output is written; if --compare finds a difference, no output is written.
+  /// `before_commit` may throw.
   template <class F> Report run(const Job& given, Progress& progress, F&& before_commit) {
     const ProgramText& program = parsed(given.source);
     Job job = given;
@@ -269,7 +269,8 @@ class Runner {
     Random random;
     for (std::size_t i = 0; i < names.size(); ++i) {
       Input drawn;
-      if (draws) drawn.array = random_array(program.types()[i], random);  // always, so that given files do not change others
+      if (draws)
+        drawn.array = random_array(program.types()[i], random);  // always drawn, so that given files do not change the other inputs
       inputs.push_back({file_of[i].empty() ? std::move(drawn) : reader.load(names[i], file_of[i]), file_of[i]});
     }
     return inputs;
@@ -311,7 +312,7 @@ bool next_line(std::istream& lines, std::string& line, bool& too_long) {
   }
 }
 
-// Prints the results of a job without output files: one result without its name, several with names.
+// Prints the results of a job without output files: a single result without its name, several results with names.
 void print(const std::vector<std::pair<std::string, Array>>& results) {
   for (const auto& [name, array] : results) {
     if (results.size() == 1) {
@@ -361,7 +362,8 @@ int run_batch(Runner& runner, const std::string& file, Mode mode) {
   return 0;
 }
 
-// Sorts words into inputs and outputs. `a=1.npy` after `-o` may be a further output: it is one if the program has no input of that name.
+// Sorts words into inputs and outputs. `a=1.npy` after `-o` may be a further output: it is an output if the program has no input of that
+// name.
 void sort_out(const ProgramText& program, const Words& words, Job& job) {
   for (const std::string& word : words) {
     if (is_archive(word) && word.find('=') == std::string::npos) {
@@ -405,7 +407,8 @@ int run(Words words) {
   offers(app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not tested on a GPU yet)"), {"cpu", "cuda"});
   app.add_flag("--compare", compare,
                "run in mode unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
-  app.add_flag("--check-nan", check_nan, "fail if an output has a NaN or an infinity, and name the first operator that produced one");
+  app.add_flag("--check-nan", check_nan,
+               "fail if an output has a NaN or an infinity, and name the first operator that produced such a value");
   CLI::Option* const stats_option =
       app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file (-: standard output), as JSON");
   app.add_flag("--no-sync", no_sync, "do not wait until outputs are on disk: this is faster, but a power failure may lose them");

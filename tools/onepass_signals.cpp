@@ -14,7 +14,7 @@ namespace {
 volatile std::sig_atomic_t calls = 0, asked_to_stop = 0;
 
 // Runs the default action afterwards, so that the parent process sees the signal. The first SIGINT requests that a running call stop; the
-// second ends the command.
+// second SIGINT ends the command.
 void end(int signal) {
   if (signal == SIGINT && calls > 0 && !asked_to_stop) {
     asked_to_stop = 1;

@@ -1,12 +1,12 @@
 # Sourced by tools/quickstart and tools/test: the packages that onepass needs, and their installation on a bare Debian 12.
 
 required_packages=(cmake ninja-build g++ llvm-19-dev libzstd-dev zlib1g-dev libfmt-dev libxxhash-dev catch2 libcli11-dev nlohmann-json3-dev libpng-dev libmpfr-dev libeigen3-dev python3 python3-dev python3-venv python3-numpy)
-# For faster links; the format check; a test of the installed library; use_nvrtc; zsh completion; tools/docs.
+# Packages for faster links, the format check, a test of the installed library, use_nvrtc, zsh completion and tools/docs.
 helpful_packages=(lld-19 clang-format-16 pkg-config python3-pip zsh doxygen)
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Installs missing required packages, together with the helpful ones. Without dpkg, or if apt cannot be used, prints one line with the
+# Installs missing required packages, together with the helpful packages. Without dpkg, or if apt cannot be used, prints one line with the
 # packages to install. On other systems CMake finds the installed packages.
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
@@ -38,8 +38,8 @@ packages_failed() {
   exit 1
 }
 
-# Finds NVIDIA's compiler, for the tests of CUDA kernels: the one that onepass finds, else the Python package's, kept in build/nvrtc. If
-# neither is available, these tests report that they were skipped.
+# Finds NVIDIA's compiler, for the tests of CUDA kernels: the compiler that onepass finds, else the Python package's compiler, kept in
+# build/nvrtc. If neither is available, these tests report that they were skipped.
 use_nvrtc() {
   local name package=nvidia-cuda-nvrtc-cu12 library=$PWD/build/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
   for name in "${ONEPASS_NVRTC:-libnvrtc.so.13}" libnvrtc.so.12 libnvrtc.so {/usr/local,/opt}/cuda/lib64/libnvrtc.so; do
@@ -62,7 +62,7 @@ use_python() {
   local folder=$PWD/build/python-env base
   python_options=()
   if ! "$folder/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
-    for base in python3 /usr/bin/python3; do  # the first one on the path may lack NumPy
+    for base in python3 /usr/bin/python3; do  # the first Python on the path may lack NumPy
       if "$base" -c 'import numpy, ensurepip' 2>/dev/null; then break; fi
     done
     say "Making build/python-env with nanobind and scikit-build-core"
@@ -84,7 +84,8 @@ use_python() {
   fi
 }
 
-# Makes build/docs-env, a Python with the packages of the documentation site. Fails with a message if that or Doxygen is not available.
+# Makes build/docs-env, a Python with the packages of the documentation site. Fails with a message if the packages or Doxygen are not
+# available.
 use_docs() {
   local folder=$PWD/build/docs-env modules='import sphinx, myst_parser, furo, sphinx_copybutton; assert sphinx.version_info >= (9,)'
   if ! command -v doxygen >/dev/null; then

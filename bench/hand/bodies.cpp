@@ -253,8 +253,8 @@ void softmax_body(const float* x, float* e, float* y, std::size_t n) {
     for (int u = 0; u < 4; ++u) store(y + i + u * W, load(e + i + u * W) * factor);
 }
 
-// Computes the chain's 256 steps on several vectors; one iteration has eight steps. `ab`: a and b of each step or, relaxed, of seven
-// combined steps, and half of that.
+// Computes the chain's 256 steps on several vectors; one iteration has eight steps. `ab` has a and b of each step. With -DRELAXED, it has a
+// and b of each group of combined steps.
 void chain_body(const float* x, const float* ab, float* y, std::size_t n) {
   constexpr int R = W == 16 ? 16 : 8;
   for (std::size_t i = 0; i < n; i += R * W) {

@@ -203,7 +203,7 @@ template <class Given, class I> DEVICE Index place_of_member(const Given& w, Ind
   const Index last = w.at[table - 1] - 1;
   return table + (member < 0 ? 0 : member > last ? last : Index(member));
 }
-// Loads W neighbors as one vector if all are wanted, else n of them singly.
+// Loads W neighbors as one vector if n is W. Otherwise, loads the first n one by one and sets the rest to 0.
 template <class M, int W> DEVICE void load_vector(const char* address, int n, typename Memory<M>::Value (&x)[W]) {
   typedef typename Memory<M>::Raw Raw;
   if (n == W) {
@@ -249,10 +249,10 @@ template <class I> DEVICE I floor_modulo(I a, I by) {
 template <class I> DEVICE I pieces(I n, int of) { return (n + (of - 1)) / of; }
 DEVICE bool inside(long long a, long long bound) { return (unsigned long long)a < (unsigned long long)bound; }
 DEVICE bool inside(int a, int bound) { return (unsigned)a < (unsigned)bound; }
-// Returns how many of the elements that a thread processes from `at` on exist.
+// Returns how many elements exist among the elements that a thread processes, from `at` on.
 template <class I> DEVICE int lanes_left(I extent, I at, int most) { return extent - at >= most ? most : extent > at ? int(extent - at) : 0; }
 
-// Returns the checked index, below `bound`. A negative index counts from the end. A bad index raises the flag if `counts`.
+// Returns the checked index, below `bound`. A negative index counts from the end. A bad index raises the flag if `counts` is true.
 template <class S, class I> DEVICE I placed(S index, I bound, bool counts, char* flag) {
   long long at = (long long)index;
   if (S(-1) < S(0) && at < 0) at += bound;
@@ -297,7 +297,7 @@ template <class T> DEVICE T minimum(T a, T b) {
   return b < a || b != b ? b : a;
 }
 #ifndef ONEPASS_EMULATED
-// Branch-free maxima. The device's own maximum orders -0 below +0, but returns NaN only on some devices.
+// maximum() and minimum() have no branches. The device's own maximum orders -0 below +0, but returns NaN only on some devices.
 DEVICE float maximum(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float y;
@@ -318,7 +318,7 @@ DEVICE float minimum(float a, float b) {
 }
 #endif
 template <class T> DEVICE T share(T g, T a, T b) { return a >= b || a != a ? b >= a || b != b ? g * T(0.5) : g : T(0); }
-// Returns a * 2^b, in two exact factors.
+// two_to() returns 2^n; ldexp() returns a * 2^b, in two exact factors.
 DEVICE float two_to(int n, float) { return of_bits((unsigned)(n + 127) << 23); }
 DEVICE double two_to(int n, double) { return of_bits((unsigned long long)(n + 1023) << 52); }
 template <class T> DEVICE T ldexp(T a, T b) {
@@ -326,7 +326,7 @@ template <class T> DEVICE T ldexp(T a, T b) {
   const int n = (int)b, half = n >> 1;
   return a * two_to(half, a) * two_to(n - half, a);
 }
-// For a = 2^k m with sqrt(1/2) <= m < sqrt(2), as rounded: returns k, then m.
+// For a = 2^k m with rounded bounds sqrt(1/2) <= m < sqrt(2): binary_exponent() returns k, binary_fraction() returns m.
 DEVICE float binary_exponent(float a) {
   const bool denormal = a < of_bits(0x800000u);
   return (float)(int)((bits_of(denormal ? a * 16777216.0f : a) + (0x3f800000u - 0x3f3504f3u)) >> 23) - (denormal ? 151.0f : 127.0f);
@@ -548,10 +548,10 @@ template <class T> DEVICE T of_first(T v) {
   if constexpr (sizeof(T) == 8) return T(__shfl_sync(kWarp, (long long)v, 0, 16));
   else return T(__shfl_sync(kWarp, int(v), 0, 16));
 }
-// For scans, whose half-warps may be at different points of the code.
+// Returns the mask of a half-warp's threads. Scans use it, because their half-warps may be at different points of the code.
 DEVICE unsigned team_mask() { return 0xffffu << (threadIdx.x & 16); }
-// Halves the 16*A lanes: adds lane i + half to lane i, until one is left, which all threads of the half-warp get. Lane 16*W*u + W*t + e is
-// in a[u*W + e] of thread t.
+// Halves the 16*A lanes: adds lane i + half to lane i, until one lane is left, which all threads of the half-warp get. Lane 16*W*u + W*t +
+// e is in a[u*W + e] of thread t.
 template <class F, int W, class T, int A> DEVICE T halved(T (&a)[A]) {
   int distance = 8 * A;
 #pragma unroll
@@ -595,9 +595,9 @@ template <int N, class T> DEVICE void leave(char* at, const T (&sums)[N]) {
 #pragma unroll
   for (int e = 0; e < N; ++e) store<T>(at + 8 * e, sums[e]);
 }
-// Combines partial results in a tree. kTogether threads `mine` = 0, 1, … share the same `place` among kPlaces. Each combines a subtree; the
-// subtrees are combined in `shared`, which has kTogether * kPlaces * N values. With more than one thread, all threads of the block must
-// call this.
+// Combines partial results in a tree. kTogether threads `mine` = 0, 1, … share the same `place` among kPlaces. Each thread combines a
+// subtree; the subtrees are combined in `shared`, which has kTogether * kPlaces * N values. With more than one thread, all threads of the
+// block must call this.
 template <class F, int N, int kTogether, int kPlaces, class T>
 DEVICE void joined(const char* first, int parts, long long step, int mine, int place, T (&sums)[N], void* shared) {
   int own = 1;  // partial results per thread, a power of two
@@ -651,7 +651,8 @@ DEVICE void joined(const char* first, int parts, long long step, int mine, int p
     __syncthreads();
   }
 }
-// Adds trees of eight rows in sequence, from the threads `mine` = 0 .. 31 with the same `place`. Thread 0 of them gets the summation block.
+// Adds trees of eight rows in sequence, from the threads `mine` = 0 .. 31 with the same `place`. Thread 0 gets the sum of the summation
+// block.
 template <class F, int N, int kPlaces, class T> DEVICE void in_sequence(int mine, int place, T (&sums)[N], void* shared) {
   T* const eights = static_cast<T*>(shared) + place * N;
   constexpr int kPitch = kPlaces * N;
@@ -665,8 +666,8 @@ template <class F, int N, int kPlaces, class T> DEVICE void in_sequence(int mine
       for (int e = 0; e < N; ++e) sums[e] = F::template combine<T>(sums[e], eights[k * kPitch + e]);
   __syncthreads();
 }
-// Combines `count` partial results, `step` bytes apart, in a tree in memory: each round combines neighbors. Several are combined at a time,
-// so that their loads are in flight together.
+// Combines `count` partial results, `step` bytes apart, in a tree in memory: each round combines neighbors. It combines several pairs at a
+// time, so that their loads are in flight together.
 template <class F, class T, int W> DEVICE void tree_in_place(char* first, long long step, long long count, T (&sums)[W]) {
   constexpr int kTogether = 4;
 #pragma unroll 1
@@ -691,7 +692,7 @@ template <class F, class T, int W> DEVICE void tree_in_place(char* first, long l
     }
   load_vector<T, W>(first, W, sums);
 }
-// Adds row k of eight to their tree. After the last row, adds the tree to `sum`.
+// Adds row k of eight rows to their tree. After the last row, adds the tree to `sum`.
 template <class F, class T> DEVICE void join_eight(int k, T v, T (&pending)[3], T& sum) {
   if (!(k & 1)) {
     pending[0] = v;

@@ -15,8 +15,8 @@ std::string_view device_prelude();
 /// Returns the function `template <class S> … op_add(S, S)` of a primitive, with the operator's `meaning` as its body.
 std::string device_function(ir::Op op);
 
-/// value_type() returns the name of a type's values in the text (f32 for halves). memory_type() returns that of its elements in memory and
-/// of the target of a conversion.
+/// value_type() returns the name of a type's values in the text (f32 for halves). memory_type() returns the name of its elements in memory,
+/// and of the target of a conversion.
 std::string_view value_type(DType dtype);
 std::string_view memory_type(DType dtype);
 

@@ -66,7 +66,7 @@ void DeviceProgram::expand(Op op, DType dtype) {
     const std::string indent(static_cast<std::size_t>(2 * depth), ' ');
     if (n.op == Op::Input || n.op == Op::Constant) return;
     if (n.op == Op::Rare) {
-      if (behind.first.at(g.operand(id, 0)) != id) return;  // written with the first one
+      if (behind.first.at(g.operand(id, 0)) != id) return;  // written with the first Rare of this condition
       const std::vector<ir::NodeId> together = behind.together(g, id);
       for (const ir::NodeId other : together)
         body += fmt::format("{}{} v{} = {};\n", indent, value_type(g[other].dtype), other, value(g.operand(other, 2)));

@@ -1,5 +1,5 @@
 // emit: turns Nests under their DeviceSchedules into one program of CUDA C++ text that needs no header. NVRTC compiles it with
-// --fmad=false, which its results depend on. Tests compile the same text as C++ and run it on the CPU.
+// --fmad=false, because the results depend on this option. Tests compile the same text as C++ and run it on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct DeviceKernel {
   std::uint32_t words = 0;
   std::uint16_t threads = 256;  // threads per block
   bool far = false;
-  bool cooperates = false;  // its threads exchange values: barriers, shuffles, shared memory
+  bool cooperates = false;  // threads exchange values: barriers, shuffles, shared memory
   bool asks = false;        // requests up to DeviceTarget::asked_shared_bytes() of shared memory
 };
 

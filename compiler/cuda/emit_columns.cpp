@@ -1,4 +1,4 @@
-// Elementwise nests, and reductions along loops other than the last: a thread processes W neighbors.
+// Elementwise nests, and reductions along loops other than the last loop: a thread processes W neighbors.
 #include "compiler/cuda/emitter.h"
 
 #include <fmt/format.h>
@@ -118,7 +118,7 @@ void DeviceEmitter::columns_sweep(Scope& item) {
           step(s);
         });
       };
-      if (schedule_.whole && nest_.runs == 0 && !heavy()) {  // without a branch between the loads, all eight are in flight together
+      if (schedule_.whole && nest_.runs == 0 && !heavy()) {  // without a branch between the loads, all eight loads are in flight together
         all_there = true;
         block(whole, fmt::format("if (group + {} <= limit)", ir::kRowGroup), eight);
         all_there = false;

@@ -91,8 +91,8 @@ void DeviceEmitter::team_sweep(Scope& item, const std::vector<std::uint32_t>& re
   }
 }
 
-// Writes the row of each half-warp. All half-warps of a warp run the same loops; one without a row uses the last row and neither reads nor
-// stores.
+// Writes the row of each half-warp. All half-warps of a warp run the same loops. A half-warp without a row uses the last row and neither
+// reads nor stores.
 void DeviceEmitter::row_for_each_team(Scope& item, const std::string& row, const std::string& end) {
   item.line(fmt::format("const bool is_row = {} < {};", row, end));
   item.line(fmt::format("const Index item = is_row ? {} : {} - 1;", row, end));

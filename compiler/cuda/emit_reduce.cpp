@@ -38,7 +38,7 @@ bool DeviceEmitter::heavy() const {
   return ops > 16;
 }
 
-// Writes the end of r and, with padded runs, which r exist.
+// Writes the end of r and, with padded runs, the condition that r exists.
 void DeviceEmitter::reduced_range(Scope& scope) {
   const std::uint32_t first = nest_.outer + nest_.runs, last = nest_.outer + nest_.serial;
   const std::string run = nest_.kind == NestKind::Lanes ? product(first, last + 1) : product(first, last);
@@ -72,7 +72,7 @@ void DeviceEmitter::reduced_indices(Scope& step, bool& there) {
   }
 }
 
-// from() and until() return the range of r: everything, or that of the task's chunk.
+// from() and until() return the range of r: all elements, or the elements of the task's chunk.
 std::string DeviceEmitter::from() const { return schedule_.split ? "from" : "0"; }
 
 std::string DeviceEmitter::until() const { return schedule_.split ? "until" : fmt::format("count{}", sweep_); }
@@ -80,8 +80,8 @@ std::string DeviceEmitter::until() const { return schedule_.split ? "until" : fm
 // Writes the launches of a split reduction. `parts` threads (blocks) share the reduced elements of a row (or of a thread's columns), in
 // chunks of 2^m summation blocks. The tree of the chunk sums is then the tree of the blocks.
 //
-// Sweep s is launch s: all threads write their sums to memory at kernel parameter `shared`. In later launches, each combines the sums of
-// its row, always in the same order. The first part of a row does the stores that a row has only once.
+// Sweep s is launch s: all threads write their sums to memory at kernel parameter `shared`. In later launches, each thread combines the
+// sums of its row, always in the same order. The first part of a row does the stores that a row has only once.
 void DeviceEmitter::phases(const std::string& loop, const std::function<void(Scope&)>& open) {
   kernel_.line(fmt::format("const Index parts = {}, length = {};", word(words_.chunks), word(words_.chunk)));
   const std::vector<std::uint32_t> last = reductions(static_cast<std::uint8_t>(nest_.sweeps - 1));

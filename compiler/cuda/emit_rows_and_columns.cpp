@@ -10,7 +10,7 @@
 
 namespace onepass::compiler::cuda {
 
-// Returns the address of a column's partial sums. `part` counts groups of eight rows, or blocks; block sums follow those of the groups.
+// Returns the address of a column's partial sums. `part` counts groups of eight rows, or blocks; block sums follow the groups' sums.
 std::string DeviceEmitter::part_of_column(std::uint32_t column, const std::string& part) const {
   return fmt::format("left{} + {} * ((long long)({}) * pitch + r)", column, size_of(nest_.body[column].dtype), part);
 }

@@ -23,8 +23,8 @@ void DeviceEmitter::end_of_scan_block(Scope& scope, std::uint32_t id, const char
 }
 
 // Writes scans. A half-warp processes a row, 16 elements at a time, which are one group of the scan. Split scans use three launches, with a
-// half-warp per block of 4,096 elements. The first writes the block sums. The second, with one thread per row, turns them into the bases of
-// the blocks. The third computes the results.
+// half-warp per block of 4,096 elements. The first launch writes the block sums. The second launch, with one thread per row, turns them
+// into the bases of the blocks. The third launch computes the results.
 void DeviceEmitter::scans() {
   kernel_.line("const int t = threadIdx.x % 16;");
   kernel_.line(fmt::format("const Index rows = {}, count = {};", product(0, nest_.outer), extent(nest_.vector_loop())));

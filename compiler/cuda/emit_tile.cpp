@@ -9,9 +9,9 @@ namespace onepass::compiler::cuda {
 
 using ir::Op;
 
-// Writes a nest with operands that are contiguous along the last outer loop, but not along the vector loop. They go through shared memory
-// in square tiles: they are read along one loop and used along the other, with vector accesses both times. A tile row is padded by one
-// element to avoid bank conflicts.
+// Writes a nest with operands that are contiguous along the last outer loop, but not along the vector loop. These operands go through
+// shared memory in square tiles: the kernel reads them along one loop and uses them along the other loop, with vector accesses both times.
+// A tile row is padded by one element to avoid bank conflicts.
 void DeviceEmitter::tiles() {
   const std::uint32_t v = nest_.vector_loop(), o = v - 1;
   const int side = schedule_.side;

@@ -1,4 +1,5 @@
-// Statements as text: loads, stores, operators and values cached between sweeps. Each is in the outermost scope where its loops are known.
+// Statements as text: loads, stores, operators and values cached between sweeps. Each statement is in the outermost scope where its loops
+// are known.
 #include "compiler/cuda/emitter.h"
 
 #include <algorithm>
@@ -180,7 +181,7 @@ void DeviceEmitter::load(Scope& scope, const Statement& s, const std::string& na
     return scope.line(fmt::format("{0} {1}[W];\n{2}LANES {1}[e] = tile{3}[column + e][row];", type(s.dtype), name, scope.indent(), s.at));
   const std::string guard = s.guard == kNone ? "" : value(s.guard);
   if (!array) {
-    // One element for all neighbors; a step may have no neighbors.
+    // All neighbors share one element; a step may have no neighbors.
     const bool may_be_none = &scope == step_ && lanes_here(scope) != "W";
     const std::string condition = may_be_none ? "n > 0" + (guard.empty() ? "" : " && " + guard) : guard;
     const std::string read = element(s.at, false);
@@ -200,7 +201,7 @@ void DeviceEmitter::load(Scope& scope, const Statement& s, const std::string& na
                          condition.empty() ? read : fmt::format("{} ? {} : constant<{}>(0)", condition, read, type(s.dtype))));
 }
 
-// Returns how many neighbors exist. In a step of columns, some may not exist even if the task is whole.
+// Returns how many neighbors exist. In a step of columns, some neighbors may not exist even if the task is whole.
 std::string DeviceEmitter::lanes_here(const Scope& scope) const {
   return schedule_.whole && !(&scope == step_ && schedule_.form == Form::Columns) ? "W" : "n";
 }

@@ -61,12 +61,12 @@ class DeviceEmitter {
   Scope* along_ = nullptr;   // rows and columns: scope around the step, for values that vary only along the row
   std::uint64_t inner_ = 0;  // reduced loops; the loop that scans run along; the loops of a tile
   std::uint8_t sweep_ = 0;
-  std::string row_is_there_ = {};  // name of the condition that the task has a row; empty if it always has one
+  std::string row_is_there_ = {};  // name of the condition that the task has a row; empty if it always has a row
 
   // ---- helpers
   std::uint64_t vector_bit() const { return std::uint64_t{1} << nest_.vector_loop(); }
   bool reduces() const { return nest_.kind != NestKind::Map; }
-  std::string word(std::uint32_t at) const;  // as a number of loops and indices
+  std::string word(std::uint32_t at) const;  // kernel parameter, in the type of indices
   std::string extent(std::uint32_t loop) const { return word(words_.extents + loop); }
   std::string index(std::uint32_t loop) const { return loop == nest_.vector_loop() ? "j" : "i" + std::to_string(loop); }
   DType type_of_access(std::uint32_t a) const { return nest_.buffers[nest_.accesses[a].buffer].dtype; }
@@ -87,8 +87,8 @@ class DeviceEmitter {
   std::string guard_text(const Statement& s, bool lane);
   std::string value(std::uint32_t id);  // returns the name in a loop over the neighbors e; writes the definition at the first use
   std::string define(std::uint32_t id);
-  std::string write_definition(std::uint32_t id);  // its operands must have been written
-  bool is_kept_back(std::uint32_t id);             // an earlier sweep has cached it
+  std::string write_definition(std::uint32_t id);  // the operands must have been written
+  bool is_kept_back(std::uint32_t id);             // an earlier sweep has cached the value
   std::string there(const Scope& scope, bool array) const;
   std::string slot_text(const Statement& s);
   void load(Scope& scope, const Statement& s, const std::string& name, bool array);
@@ -101,7 +101,7 @@ class DeviceEmitter {
   bool any_stores(std::uint8_t sweep) const;
   void stores(Scope& scope, std::uint8_t sweep);
   void row_stores(std::uint8_t stage);
-  // Writes the first `sweeps` sweeps over a row, and the stores of row values before the first sweep and after each.
+  // Writes the first `sweeps` sweeps over a row, and the stores of row values before the first sweep and after each sweep.
   void row_by_sweeps(int sweeps, const std::function<void()>& sweep);
 
   // ---- emit_reduce.cpp: common parts of reductions

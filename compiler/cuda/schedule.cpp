@@ -89,7 +89,7 @@ bool fits_32_bits(const Nest& nest, const NestNumbers& numbers, std::int64_t cou
     for (std::size_t v = 0; v < numbers.coefficients[l].size(); ++v) {
       std::int64_t part = numbers.coefficients[l][v];
       if (part == 0) continue;
-      // A mod variable is below its divisor, a floordiv variable below its dividend, which is below the limit itself.
+      // A mod variable is below its divisor. A floordiv variable is below its dividend, which is below the limit itself.
       std::int64_t bound = v < most.size() ? most[v] + 16 : kMost - 1;
       if (v >= most.size()) {
         const Derived& d = nest.derived[v - most.size()];
@@ -143,7 +143,7 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
       if (seen[id] || s.kind == Statement::Kind::Reduce) continue;
       seen[id] = true;
       const auto other = std::find_if(lives.begin(), lives.end(), [&](const Life& l) { return l.statement == id; });
-      if (other != lives.end() && other->first < later.first) continue;  // it is read back instead
+      if (other != lives.end() && other->first < later.first) continue;  // the value is read back instead
       for (const std::uint32_t o : {s.a, s.b, s.c, s.guard})
         if (o != Statement::kNone) open.push_back(o);
     }
@@ -239,13 +239,13 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
     s.together = static_cast<std::uint8_t>(together);
     s.threads = static_cast<std::uint16_t>(32 * together);
   }
-  const std::int64_t shares = s.together ? (items + s.together - 1) / s.together : items;  // each of them has all r
+  const std::int64_t shares = s.together ? (items + s.together - 1) / s.together : items;  // each share has all r
   const std::int64_t room = s.together ? kBlocksForEach * target.processors : places;
   if (!s.together && 2 * items > places) return;
-  constexpr std::int64_t kMostParts = 512;  // each part combines the sums of all earlier ones
+  constexpr std::int64_t kMostParts = 512;  // each part combines the sums of all earlier parts
   std::int64_t chunk = ir::kRowBlock;
   if (blocks) {
-    // Uses smaller thread blocks as long as there are enough of them.
+    // Split reductions use smaller thread blocks: 128 threads for very long rows, else 64.
     s.threads = counted >= kMostParts * ir::kLaneBlock * 8 ? 128 : 64;
     chunk = ir::kLaneBlock * (s.threads / kTeam);
   }
@@ -268,7 +268,7 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
 }
 
 // Schedules an elementwise nest with scans: half-warps process rows. Few long rows use three launches, unless a scan needs the results of
-// another.
+// another scan.
 DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t rows) {
   DeviceSchedule& s = out.schedule;
   s.form = Form::Scan;

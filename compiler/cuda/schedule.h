@@ -36,7 +36,7 @@ struct DeviceSchedule {
   bool by_eight = false;               // kernel-variant flag of rows and columns: partial sums are of eight rows, else of summation blocks
   std::uint8_t side = 0;               // side of a tile
   std::vector<std::uint32_t> packed;   // accesses that go through a tile
-  std::vector<std::uint32_t> across;   // kernel-variant flag: those of `packed` that move as vectors of 16 bytes
+  std::vector<std::uint32_t> across;   // kernel-variant flag: accesses of `packed` that move as vectors of 16 bytes
   std::vector<std::uint32_t> vectors;  // kernel-variant flag: accesses that move as vectors of `width`, because they are always aligned
   std::vector<std::uint32_t> kept;     // statements that a half-warp caches in shared memory between sweeps
   std::vector<std::uint32_t> numbers;  // accesses to lists of scalar parameters, which are in the kernel parameters
@@ -53,7 +53,7 @@ struct DeviceNumbers {
   std::int64_t row = 0;             // elements of a cached row, a multiple of 64: kernel parameter `tile`
   // split: elements of r per thread (or block), and the number of chunks. Rows and columns: rows.
   std::int64_t chunk = 0, chunks = 1;
-  std::int64_t phases = 1;         // launches of the kernel, each with another kernel parameter `phase`
+  std::int64_t phases = 1;         // launches of the kernel, each with a different kernel parameter `phase`
   std::int64_t partial_bytes = 0;  // device memory at kernel parameter `shared`: results that phases pass on
 };
 
@@ -62,7 +62,7 @@ struct DeviceScheduled {
   DeviceNumbers numbers;
 };
 
-/// Offsets of cached values in a row's shared memory. A value can reuse the memory of another one that is read for the last time before.
+/// Offsets of cached values in a row's shared memory. A value can reuse the memory of a value whose last read precedes it.
 struct KeptPlaces {
   std::vector<std::int64_t> before;  // by cached value: bytes before it, per element of the row
   std::int64_t bytes = 0;            // total, per element
@@ -76,8 +76,8 @@ Nest with_columns_apart(const Nest& nest);
 /// memory.
 bool suits_device(const Nest& nest_with_columns, const NestNumbers& numbers, const DeviceTarget& target);
 
-/// Returns the schedule of a nest. `aligned`, by buffer: whether element (0, …, 0) of the argument is at a multiple of 16 bytes. Empty: all
-/// are.
+/// Returns the schedule of a nest. `aligned` says, by buffer, whether element (0, …, 0) of the argument is at a multiple of 16 bytes. If it
+/// is empty, all arguments are aligned.
 DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, const std::vector<bool>& aligned = {});
 
 std::string print(const DeviceScheduled& scheduled);

@@ -12,8 +12,8 @@ struct DeviceTarget {
   int shared_bytes = 48 << 10;        // per block without a request, including memory that the text declares
   int threads_per_processor = 2048;   // resident at the same time
   int most_shared_bytes = 163 << 10;  // per block on request; nearly all memory of a processor
-  /// Returns the most shared memory of a kernel, declared and requested. Two blocks stay resident if that exceeds the limit without a
-  /// request.
+  /// Returns the most shared memory of a kernel, declared and requested. If this amount exceeds the limit without a request, two such
+  /// blocks still fit into a processor.
   int asked_shared_bytes() const { return std::max(most_shared_bytes / 2 - (2 << 10), shared_bytes); }
   bool operator==(const DeviceTarget&) const = default;
 };

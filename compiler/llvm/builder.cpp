@@ -141,7 +141,7 @@ Value* KernelBuilder::trunc(Typed a) { return intrinsic(llvm::Intrinsic::trunc, 
 Value* KernelBuilder::round(Typed a) { return intrinsic(llvm::Intrinsic::roundeven, {a.value}); }
 Value* KernelBuilder::copysign(Typed a, Typed c) { return intrinsic(llvm::Intrinsic::copysign, {a.value, c.value}); }
 Value* KernelBuilder::mul0(Typed a, Typed c) {
-  // For a number that is neither zero nor infinite: a zero operand gives +0, and adding +0 changes no nonzero product.
+  // An fma suffices for a number that is neither zero nor infinite: a zero operand gives +0, and adding +0 changes no nonzero product.
   if (const llvm::ConstantFP* by = number_of(c.value); by && !by->isZero() && !by->isInfinity())
     return intrinsic(llvm::Intrinsic::fma, {a.value, c.value, number(a, 0)});
   return b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, 0), b.CreateFMul(a.value, c.value));
@@ -430,7 +430,8 @@ Value* KernelBuilder::permute(Value* v, Value* lanes) {
 
 namespace {
 
-// Masked intrinsics by register size, used with full masks. The 512-bit ones also take a rounding mode; it is the current one.
+// Masked intrinsics by register size, used with full masks. The 512-bit intrinsics also take a rounding mode, always the
+// current mode.
 struct Sizes {
   llvm::Intrinsic::ID narrow[3], wide[3];  // f32 and f64: 128, 256, 512 bits
 };
@@ -476,8 +477,8 @@ Value* KernelBuilder::not_a_number_or(Value* result, Typed a, Value* table) {
   return by_registers(a, fix, {result, a.value, table});
 }
 
-// Returns the table for an operand paired with c. NaN gives NaN; if c is NaN, every class does. Returns null unless c is the same in all
-// lanes and is defined outside the current block; the table is then defined there too.
+// Returns the table for an operand paired with c. NaN gives NaN; if c is NaN, every class gives NaN. Returns null unless c is the same in
+// all lanes and is defined outside the current block; the table is then defined there too.
 Value* KernelBuilder::table_outside(Typed c) {
   auto* const splat = llvm::dyn_cast<llvm::ShuffleVectorInst>(c.value);
   if (!splat || splat->getParent() == b.GetInsertBlock()) return nullptr;
@@ -492,8 +493,8 @@ Value* KernelBuilder::table_outside(Typed c) {
   return made = b.CreateVectorSplat(width_of(splat), table);
 }
 
-// Returns IEEE 754's maximum or minimum. x86 has no instruction for them, and LLVM uses six. vrange is a single instruction that orders
-// zeros but does not handle NaN; one vfixupimm per operand inserts NaN.
+// Returns IEEE 754's maximum or minimum. x86 has no instruction for them, and LLVM uses six instructions. vrange is a single instruction
+// that orders zeros but does not handle NaN; one vfixupimm per operand inserts NaN.
 Value* KernelBuilder::extreme(Typed a, Typed c, bool greatest) {
   if (!has_registers(a)) return intrinsic(greatest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, {a.value, c.value});
   if (number_of(a.value)) std::swap(a, c);
@@ -524,8 +525,8 @@ Value* KernelBuilder::converted(Value* x, Value* mask) {
   return by_registers({x, DType::F32}, convert, {x, mask});
 }
 
-// Returns n as an integer in the low bits. Expansions compute n = (x + 1.5 2^mantissa) - 1.5 2^mantissa; the inner sum already has it
-// there.
+// Returns n as an integer in the low bits. Expansions compute n = (x + 1.5 2^mantissa) - 1.5 2^mantissa; the inner sum already has this
+// integer in its low bits.
 Value* KernelBuilder::integer_in_low_bits(Typed n) {
   const double magic = n.dtype == DType::F64 ? 0x1.8p52 : 0x1.8p23;
   Value* sum = nullptr;
@@ -553,7 +554,7 @@ Value* KernelBuilder::ldexp(Typed a, Typed n) {
     return by_registers(a, scale, {a.value, n.value, last_zero});
   }
   a.value = b.CreateSelect(b.CreateFCmpUGT(n.value, last_zero), a.value, number(a, 0));
-  // In two halves, so that only the second product can leave the range.
+  // The product has two steps, so that only the second product can leave the range.
   Value* whole = integer_in_low_bits(n);
   const Typed field{whole, a.dtype == DType::F64 ? DType::U64 : DType::U32};
   Value* half = b.CreateLShr(whole, integer(field, 1));
@@ -631,7 +632,7 @@ Value* KernelBuilder::saturate(Typed a, DType to) {
   const int digits = static_cast<int>(8 * size_of(to)) - (is_signed_integer(to) ? 1 : 0);
   const double above = std::ldexp(1.0, digits), least = is_signed_integer(to) ? -above : 0.0;
   Value* x = a.value;
-  // below i32 gives -2^31; above is clamped
+  // a value below the i32 range gives -2^31; a value above it is clamped
   if (least != 0 && size_of(to) < 4 && a.dtype == DType::F32 && has_registers(a) && width >= 16) {
     Value* const is_number = b.CreateFCmpORD(x, x);
     x = b.CreateSelect(b.CreateFCmpOLT(x, number(a, above - 1)), x, number(a, above - 1));
@@ -811,8 +812,8 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
   return expand(ir::expansion(op, a.dtype), operands);
 }
 
-// Functions are found by name: operator, operand type, lanes. The result and all operands have one width. Nested expansions are inlined in
-// them.
+// Calls the function for this operator, operand type and lane count, which make up its name. The result and all operands have one width.
+// Nested expansions are inlined into the function.
 Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands) {
   llvm::Function* caller = b.GetInsertBlock()->getParent();
   const unsigned width = width_of(operands[0].value);
@@ -894,7 +895,7 @@ Value* KernelBuilder::expand(const ir::Graph& g, std::span<const Typed> operands
     } else if (n.op == Op::Constant) {
       values[id].value = expansion_constant(n.dtype, n.bits, width);
     } else if (n.op == Op::Rare) {
-      if (behind.first.at(g.operand(id, 0)) != id) return;  // emitted with the first one
+      if (behind.first.at(g.operand(id, 0)) != id) return;  // emitted with the first Rare of this condition
       Value* condition = values[g.operand(id, 0)].value;
       llvm::Function* function = b.GetInsertBlock()->getParent();
       llvm::BasicBlock* before = b.GetInsertBlock();

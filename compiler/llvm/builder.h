@@ -33,7 +33,7 @@ class KernelBuilder {
   llvm::IRBuilder<>& b;
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
-  /// Returns the type in an array: a bool is a byte (any nonzero byte is true), a half its 16 bits.
+  /// Returns the type in an array: a bool is a byte (any nonzero byte is true), a half is its 16 bits.
   llvm::Type* memory_type(DType dtype, unsigned width);
   llvm::Value* from_memory(DType dtype, llvm::Value* v);
   llvm::Value* to_memory(DType dtype, llvm::Value* v);

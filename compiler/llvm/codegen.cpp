@@ -90,7 +90,8 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, Tier tie
   return machine;
 }
 
-// The target's own analysis comes first. Without it, the lowering of masked loads, stores and gathers assumes that the target has none.
+// The target's own analysis comes first. Without it, the lowering of masked loads, stores and gathers assumes that the target has no such
+// instructions.
 void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machine) {
   passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
   passes.add(llvm::createPromoteMemoryToRegisterPass());
@@ -183,7 +184,7 @@ const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, on
       return error.c_str();
     }
   } catch (const std::bad_alloc&) {
-    // LLVM is not exception-safe for this. The state of this thread's LLVM objects is unknown, so they are leaked.
+    // LLVM's code is not exception-safe. The state of this thread's LLVM objects is unknown, so they are leaked.
     static_cast<void>(onepass::compiler::kept.release());
     result->out_of_memory = true;
     return "out of memory";
@@ -198,7 +199,7 @@ const char* onepass_llvm_built_for() { return ONEPASS_VERSION; }
 
 #ifdef ONEPASS_LLVM_STATIC
 // Never destroys LLVM's globals, because the background compiler thread may use them while the process exits. The constructors of this
-// module register destructors with this function. The presence of onepass_llvm_is_inside tells that LLVM is in the module.
+// module register destructors with this function. The presence of onepass_llvm_is_inside shows that LLVM is in the module.
 extern "C" __attribute__((visibility("hidden"))) int __cxa_atexit(void (*)(void*), void*, void*) noexcept { return 0; }  // NOLINT
 extern "C" ONEPASS_API
 const char onepass_llvm_is_inside = 1;

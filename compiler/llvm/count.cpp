@@ -1,7 +1,7 @@
 // count_accesses: see count.h.
 //
 //   %v = load <8 x float>, ptr %p        eight times: the counter at %p + 4 * lane + delta, plus one
-//   masked or gathered: adds the lane's mask bit; where it is 0, the address is that of an unused variable
+//   masked or gathered: adds the lane's mask bit; where it is 0, the address of an unused variable is used
 #include "compiler/llvm/count.h"
 
 #include <vector>
@@ -20,7 +20,7 @@ using llvm::Value;
 // One access: instruction, address, type and active lanes.
 struct Access {
   llvm::Instruction* at;
-  Value* pointer;  // or a vector of them
+  Value* pointer;  // a pointer, or a vector of pointers
   llvm::Type* type;
   Value* mask = nullptr;  // null: all lanes
   bool store = false;
@@ -46,7 +46,7 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
   base = llvm::getUnderlyingObject(base, 0);
   if (const auto* either = llvm::dyn_cast<llvm::SelectInst>(base)) {
     const bool array = of_array(kernel, either->getTrueValue());
-    if (array != of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer to an array or to scratch");
+    if (array != of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer may point to an array or to scratch");
     return array;
   }
   if (llvm::isa<llvm::AllocaInst>(base) || llvm::isa<llvm::Constant>(base) || base == kernel.getArg(0) || base == kernel.getArg(3))
@@ -54,7 +54,7 @@ bool of_array(const llvm::Function& kernel, const Value* pointer) {
   const auto* word = llvm::dyn_cast<llvm::LoadInst>(base);
   if (word && word->hasMetadata(kNoArray)) return false;
   if (word && llvm::getUnderlyingObject(word->getPointerOperand(), 0) == kernel.getArg(0)) return true;
-  if (!of_list(base)) throw InternalError("count: a pointer that does not come from an argument, the scratch buffer or the stack");
+  if (!of_list(base)) throw InternalError("count: a pointer does not come from an argument, the scratch buffer or the stack");
   return true;
 }
 
@@ -62,7 +62,7 @@ std::vector<Access> accesses_of(llvm::Function& kernel) {
   std::vector<Access> out;
   const auto add = [&](Access a) {
     if (auto* either = llvm::dyn_cast<llvm::SelectInst>(a.pointer)) {  // the element or elements, or zeros
-      if (of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer that is selected in an unknown way");
+      if (of_array(kernel, either->getFalseValue())) throw InternalError("count: a pointer is selected in an unknown way");
       a.there = either->getCondition();
       a.pointer = either->getTrueValue();
     }
@@ -85,11 +85,11 @@ std::vector<Access> accesses_of(llvm::Function& kernel) {
             break;
           case llvm::Intrinsic::prefetch: break;
           default:
-            if (call->mayReadOrWriteMemory() && call->arg_size() > 0) throw InternalError("count: an intrinsic that may access memory");
+            if (call->mayReadOrWriteMemory() && call->arg_size() > 0) throw InternalError("count: an intrinsic may access memory");
         }
       } else if (auto* called = llvm::dyn_cast<llvm::CallBase>(&i);
                  (called && !called->doesNotAccessMemory()) || llvm::isa<llvm::AtomicRMWInst>(i) || llvm::isa<llvm::AtomicCmpXchgInst>(i)) {
-        throw InternalError("count: a call or an atomic access");
+        throw InternalError("count: a call or an atomic instruction may access memory");
       }
     }
   return out;

@@ -6,7 +6,8 @@
 //   for task in begin .. end     outer loops and tiles, counted incrementally
 //     map    for j in tile: body
 //     lanes  for each sweep: for block: for j: body into lanes; halving of lanes; tree of blocks; then values of rows
-//     rows   for each sweep: for eight rows: for j in tile: body; tree of eight into a row of accumulators; tree of blocks; then values of rows
+//     rows   for each sweep: for eight rows: for j in tile: body; tree of eight into a row of accumulators; tree of blocks; then values
+//            of rows
 //
 // A statement is computed in the outermost Region where its loops are fixed: the entry, the task, the iteration of the serial loops, or the
 // vector body. A Region is a block that dominates everything inside it; code is added to it on demand.

@@ -1,6 +1,6 @@
 // Unroll-and-jams the last outer loop if the vector loop reads values that are invariant in it. These values are loaded once for all jammed
-// iterations. Each iteration has separate regions, accumulators and rows of scratch. The loops around the vector body run once for all of
-// them.
+// iterations. Each iteration has separate regions, accumulators and scratch-buffer rows. The loops around the vector body run once for all
+// of them.
 #include "compiler/llvm/emitter.h"
 
 namespace onepass::compiler {

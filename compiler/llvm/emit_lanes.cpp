@@ -226,7 +226,7 @@ void Emitter::lanes_sweep(std::uint8_t sweep) {
         stores(body, sweep);
       });
     };
-    // Emits elements begin .. end of the 64 at `first`.
+    // Emits elements begin .. end of the 64 elements at `first`.
     const auto some_of_64 = [&](Value* first, Value* begin, Value* end) {
       for (unsigned part = 0; part < 64 / width_; ++part) {
         Value* r = part ? b_.CreateAdd(first, i64(part * width_)) : first;

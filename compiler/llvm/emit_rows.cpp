@@ -203,7 +203,7 @@ void Emitter::rows_sweep(std::uint8_t sweep) {
     if (heavy(sweep)) {
       loop(first, end, i64(ir::kRowGroup), [&](Value* r0) { row_by_row(r0, smaller(i64(ir::kRowGroup), b_.CreateSub(end, r0))); });
     } else {
-      // eight rows at a time in registers, the rest one by one
+      // eight rows at a time in registers, the remaining rows one by one
       Value* whole = b_.CreateAnd(end, i64(-ir::kRowGroup));
       loop(first, whole, i64(ir::kRowGroup), [&](Value* r0) {
         begin_group(r0);
@@ -262,7 +262,7 @@ void Emitter::eight_rows(std::uint8_t sweep, const std::vector<std::uint32_t>& r
     at_once.first.push_back(around.back()[0]);
   });
   vector_range(n, around[0][0], sweep, [&](Body& all) {
-    // For sums: complete trees, each of twice as many rows as the next one, so that few values are live.
+    // For sums: complete trees, each of twice as many rows as the next tree, so that few values are live.
     std::vector<std::vector<std::vector<Value*>>> values(around.size(), std::vector<std::vector<Value*>>(reds.size()));
     at_once.begins.clear();
     for (std::size_t k = 0; k < static_cast<std::size_t>(ir::kRowGroup); ++k) {

@@ -3,8 +3,8 @@
 
 namespace onepass::compiler {
 
-// Maps floats to integers in the same order for maxima and minima. Integers need one instruction, floats three to six. Below 0, all bits
-// except the sign are inverted; all NaNs become the last value of that order.
+// Maps floats to integers in the same order for maxima and minima. Integers need one instruction, floats need three to six instructions.
+// Below 0, all bits except the sign are inverted; all NaNs become the last value of that order.
 Value* Emitter::scan_key(std::uint32_t id, Value* v) {
   const Statement& s = nest_.body[id];
   if (!is_float(s.dtype) || (s.op != Op::ScanMax && s.op != Op::ScanMin)) return v;

@@ -44,8 +44,8 @@ Value* Emitter::in_range(const Statement& place, Value* first, Value* r, Value* 
 }
 
 // Emits a sweep of updates. In a destination-partitioned scatter, each thread reads all indices and adds only within its range. Each
-// destination thus gets its updates in index order for any ranges. The updates of a task are first selected for a whole block, without a
-// branch, because branches would be unpredictable.
+// destination therefore gets its updates in index order for any ranges. The updates of a task are first selected for a whole block, without
+// a branch, because branches would be unpredictable.
 void Emitter::scatter_sweep(std::uint8_t sweep, const Statement& s) {
   constexpr std::int64_t block = 1024;
   Value* n = tile_length();
@@ -63,7 +63,7 @@ void Emitter::scatter_sweep(std::uint8_t sweep, const Statement& s) {
   const auto listed = [&](Value* k) { return b_.CreateGEP(b_.getInt64Ty(), list, k); };
   const auto choose = [&](Value* r, Value* left) {
     Value* bits = in_range(place, first, r, left);
-    for (std::int64_t k = 0; k < lanes; ++k) {  // overwritten by the next one if it is not in the task's range
+    for (std::int64_t k = 0; k < lanes; ++k) {  // the next update overwrites it if it is not in the task's range
       b_.CreateStore(b_.CreateAdd(r, i64(k)), listed(read(count)));
       b_.CreateStore(b_.CreateAdd(read(count), b_.CreateAnd(b_.CreateLShr(bits, i64(k)), i64(1))), count);
     }

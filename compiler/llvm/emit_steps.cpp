@@ -62,7 +62,7 @@ class StepsEmitter : Frame {
     const auto size = static_cast<std::int64_t>(size_of(nest_.buffers[buffer].dtype));
     return bytes(p, b_.CreateMul(element, along(buffer) == Coefficient::One ? i64(size) : word(at + 2)));
   }
-  // Returns the addresses of the lanes, from the first one on.
+  // Returns the addresses of the lanes, from the first lane on.
   Value* addresses(std::size_t buffer, Value* p) {
     const std::uint32_t at = StepsWords::pointer(static_cast<std::uint32_t>(buffer));
     return b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(iota(width_), splat(word(at + 2), width_)));

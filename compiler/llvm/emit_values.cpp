@@ -1,4 +1,4 @@
-// Numbers, addresses and values of a kernel. Each is computed once, in the outermost region where its operands are known.
+// Numbers, addresses and values of a kernel. Each of them is computed once, in the outermost region where its operands are known.
 #include "compiler/llvm/emitter.h"
 #include "compiler/operands_first.h"
 

@@ -139,9 +139,9 @@ Value* Emitter::vector_pointer(Body& body, std::uint32_t access) {
   return bytes(pointer(access, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access))));
 }
 
-// Row k is at (p, k*step). x86 addressing covers k of 1, 2, 4 and 8, and 3, 5, 7 and twice these with one more register each. LLVM's
-// strength reduction would instead make a pointer per row and spill it to the stack. The intrinsic hides the address from it and emits no
-// instruction.
+// Row k is at (p, k*step). x86 addressing covers k of 1, 2, 4 and 8, and 3, 5, 7 and twice these numbers with one more register each.
+// LLVM's strength reduction would instead make a pointer per row and spill it to the stack. The intrinsic hides the address from it and
+// emits no instruction.
 Value* Emitter::pointer_in_rows(Body& body, std::uint32_t access) {
   const std::int64_t size = size_of_access(access);
   Value*& begin = body.rows->begins[{current_, access}];
@@ -313,9 +313,9 @@ bool Emitter::stores_in(const Statement& s, std::uint8_t sweep) const {
   return s.kind == Statement::Kind::Store && s.stage == sweep && (nest_.kind == NestKind::Map || (s.loops & inner));
 }
 
-// Prefetches the next row during the last sweep. Otherwise, memory is idle then and the next row's first sweep waits for it, because the
-// hardware does not prefetch beyond a page. Used if the traffic exceeds the last-level cache and both rows fit into the first-level cache.
-// Scans over rows read parts of rows, which the hardware does not predict either.
+// Prefetches the next row during the last sweep. Without this, memory is idle during that sweep, and the next row's first sweep waits for
+// memory, because the hardware does not prefetch beyond a page. It is used if the traffic exceeds the last-level cache and both rows fit
+// into the first-level cache. Scans over rows read parts of rows, which the hardware does not predict either.
 void Emitter::ask_for_next_row(Body& body) {
   constexpr std::int64_t kMostElements = 4096;
   const bool rows = nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && nest_.outer > 0;

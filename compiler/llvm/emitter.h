@@ -37,8 +37,8 @@ struct Region {
   std::unordered_map<std::uint32_t, Value*> derived;  // floordiv/mod variables
 };
 
-// Rows that the vector body reads together, at a constant distance along the only serial loop. The body computes their addresses from that
-// of the first row, by small multiples of the distance. One pointer per row would exceed the registers.
+// Rows that the vector body reads together, at a constant distance along the only serial loop. The body computes their addresses from the
+// address of the first row, by small multiples of the distance. One pointer per row would exceed the registers.
 struct RowsAtOnce {
   std::vector<Region*> first;  // serial region of the first row, by unroll-and-jammed iteration
   Value* index = nullptr;      // index of the first row
@@ -173,15 +173,15 @@ class Emitter : private Frame {
   bool has_control_flow(const Statement& s) const { return s.kind == Statement::Kind::Op && KernelBuilder::branches(s.op, s.dtype); }
   // Returns the value of a statement that does not vary along the vector loop.
   Value* scalar(std::uint32_t id);
-  Value* known_scalar(std::uint32_t id);  // null if it has not been made
-  Value* make_scalar(std::uint32_t id);   // its operands must have been made
+  Value* known_scalar(std::uint32_t id);  // null if the scalar has not been made
+  Value* make_scalar(std::uint32_t id);   // the operands must have been made
   Value* pointer_with_derived(const Statement& s) { return pointer(s.at, s.loops); }
 
   // ---- emit_lists.cpp: accesses to array lists
   bool is_list(std::uint32_t access) const { return nest_.accesses[access].table != kNone; }
   std::uint64_t loops_of_table(std::uint32_t access) const;
   Value* table(std::uint32_t access);
-  // Clamps indices into the pointer table, because a predicated access may compute others.
+  // Clamps indices into the pointer table, because a predicated access may compute indices outside of it.
   Value* within_table(std::uint32_t access, Value* member);
   // Returns the address of the array that the loops in `known` select.
   Value* array_of_list(std::uint32_t access, std::uint64_t known);
@@ -194,7 +194,7 @@ class Emitter : private Frame {
   Value* vector(Body& body, std::uint32_t id);
   // True if the value is computed here from its operands, not loaded from scratch, splatted or taken from another body.
   bool is_made_of_operands(const Body& body, std::uint32_t id) const;
-  Value* make_vector(Body& body, std::uint32_t id);  // its operands must have been made
+  Value* make_vector(Body& body, std::uint32_t id);  // the operands must have been made
   bool computing_row_ = false;                       // Rows nests: computes the values of a row instead of reading them back
   std::uint64_t closed_ = 0;                         // Rows nests: loops that are closed at the current insertion point
   std::uint32_t kept_slot(std::uint32_t id) const;
@@ -263,9 +263,9 @@ class Emitter : private Frame {
                    const std::function<void(Value*, std::uint32_t, const ScanState&)>& end);
   // Emits a task of a split scan (schedule.h): block sums, then the base, then the results.
   void scan_chunk(Value* n);
-  // Inactive lanes follow the active ones.
+  // Returns the scan of the body's vector, which is one group. Inactive lanes follow the active lanes.
   Value* scan_group(Body& body, std::uint32_t id);
-  // Scans along a serial loop. Carries are rows of scratch; with several blocks, bases are too.
+  // Scans along a serial loop. Carries are scratch-buffer rows; with several blocks, bases are scratch-buffer rows too.
   Value* scan_row(Body& body, std::uint32_t id);
   // Starts the rows of the scans, or their next block.
   void begin_scan_rows(bool first);
@@ -328,7 +328,7 @@ class Emitter : private Frame {
   // one entry per unroll-and-jammed iteration
   std::vector<Accumulators> accumulators(const std::vector<std::uint32_t>& reductions, bool in_registers);
   void reset(const Accumulators& all);
-  // Adds a vector to the lanes. In registers, `part` selects the lanes; in memory, the position `at` of its first element does.
+  // Adds a vector to the lanes. `part` selects lanes in registers; the position `at` of the vector's first element selects lanes in memory.
   void take(const Accumulators& all, unsigned part, Value* at, Body& body);
   std::vector<Value*> totals(const Accumulators& all);
   void lanes_sweep(std::uint8_t sweep);
@@ -345,7 +345,7 @@ class Emitter : private Frame {
   Value* row_of(std::uint32_t slot, Value* k, Value* j, DType t);
   Value* load_row(std::uint32_t slot, Value* j, DType t);
   void store_row(std::uint32_t slot, Value* j, DType t, Value* v);
-  // Loops over whole vectors of the tile; rows of scratch are padded.
+  // Loops over whole vectors of the tile; scratch-buffer rows are padded.
   void over_row(const std::function<void(Value*)>& f) {
     loop(i64(0), tile_length(), i64(width_), [&](Value* j) { for_each_abreast([&] { f(j); }); });
   }
@@ -359,7 +359,8 @@ class Emitter : private Frame {
   Value* row_value(Body& body, std::uint32_t id);
 
   // ---- emit_scatter.cpp: additions at data-dependent indices
-  // Emits the updates in sequence along the indexed loops. In a destination-partitioned scatter, only the updates in the task's range.
+  // Emits the updates in sequence along the indexed loops. In a destination-partitioned scatter, emits only the updates in the task's
+  // range.
   void scatter_sweep(std::uint8_t sweep, const Statement& addition);
   // Adds one number to one element, if no other axis varies.
   void add_number(const Statement& s);

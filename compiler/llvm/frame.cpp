@@ -166,7 +166,8 @@ llvm::Value* Frame::guarded(llvm::Type* type, Value* p, Value* there, Value* mas
 
 llvm::Value* Frame::gathered(llvm::Type* type, Value* at, Value* mask) {
   if (mask && !(target_.has_avx2() && type->getScalarSizeInBits() >= 32)) {
-    // No instruction: LLVM would emit a branch per lane, which takes seconds to compile for many lanes.
+    // The target has no instruction for this. With a mask, LLVM would emit a branch per lane, which takes seconds to compile for many
+    // lanes.
     Value* nowhere = llvm::Constant::getNullValue(llvm::FixedVectorType::get(b_.getInt64Ty(), width_of(mask)));
     at = b_.CreateSelect(mask, at, b_.CreateGEP(b_.getInt8Ty(), zeros_, nowhere));
     mask = all_lanes(width_of(mask));

@@ -135,7 +135,7 @@ class Frame {
  private:
   std::map<std::pair<Value*, unsigned>, Value*> splats_;
   std::map<std::uint32_t, Value*> word_values_;
-  Value* items_ = nullptr;  // true in each lane
+  Value* items_ = nullptr;  // a mask that is true in each lane
 };
 
 }  // namespace onepass::compiler

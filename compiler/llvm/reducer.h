@@ -57,7 +57,8 @@ class Reducer {
   llvm::Value* unordered(llvm::Value* a, llvm::Value* c) const;
   llvm::Value* further(llvm::Value* a, llvm::Value* c) const;  // neither operand may be a NaN
   Extreme extreme(llvm::Value* v) const { return {v, bits_of(v), unordered(v, v)}; }
-  // For a vector that is reduced to one value at the end. Combines the bits and NaNs of its registers in the lanes of a single register.
+  // Combines the bits and NaNs of a vector's registers in the lanes of a single register. Used for a vector that is reduced to one value at
+  // the end.
   Extreme extreme_of_lanes(llvm::Value* v) const;
   Extreme join(const Extreme& a, const Extreme& c) const;
   llvm::Value* settled(const Extreme& e) const;

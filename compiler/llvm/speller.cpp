@@ -114,7 +114,7 @@ void Speller::run() {
   finish(std::ranges::any_of(p_.lines, &Line::streamed));
 }
 
-// Lines between the loops depend on the outer ones.
+// Lines between the loops depend on the outer loops.
 std::vector<loops::Id> Speller::shared_by_tasks(Id first) const {
   std::vector<Id> shared;
   const Id end = p_.lines[first].end;
@@ -356,7 +356,8 @@ void Speller::unless_zero(const Operand& rows, Value* n, BasicBlock* run) {
   b_.SetInsertPoint(next);
 }
 
-// Collects the conjunction of all bits, whose sign is that of a column without positive elements, and the largest magnitude.
+// Collects the conjunction of all bits, and the largest magnitude. The sign of the conjunction is set for a column without positive
+// elements.
 void Speller::unless_plain(const Operand& columns, const Scope& lane, Value* n, BasicBlock* run) {
   const unsigned bits = 8 * static_cast<unsigned>(size_of(p_.lines[columns.recall].dtype));
   llvm::Type* const type = llvm::FixedVectorType::get(b_.getIntNTy(bits), lane.lanes);
@@ -423,7 +424,7 @@ loops::Id Speller::one_loop(Id line) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
     if (!copies) throw InternalError("speller: an unrolled loop must have a fixed length");
     const bool is_whole = l.padded || number(n) == copies, any_loops = has_loops(line);
-    // Beyond the end, nothing is stored or added. Values that are only read are those of the last iteration.
+    // Beyond the end, nothing is stored or added. Values that are only read come from the last iteration.
     const auto counts = [&](const Line& s) {
       return s.code == Code::Store ||
              (s.code == Code::Accumulate &&
@@ -715,7 +716,7 @@ llvm::Value* Speller::address(Of of, Id id, std::size_t depth) {
          });
 }
 
-// Clamps an index into the pointer table, because a predicated access may compute others.
+// Clamps an index into the pointer table, because a predicated access may compute indices outside of it.
 llvm::Value* Speller::within_table(const Form& f, Value* member) {
   Value* last =
       in(scopes_[0], [&] { return b_.CreateSub(b_.CreateAlignedLoad(b_.getInt64Ty(), bytes(f.base, i64(-8)), llvm::Align(8)), i64(1)); });
@@ -937,7 +938,7 @@ void Speller::prefetch(const Line& l) {
     ask_for(bytes(here(Of::Load, l.at), ahead), f.size * (vector ? vector->lanes : 1), level);
     return;
   }
-  // Prefetches the target of a later index. The index is not checked, and a negative one is not resolved.
+  // Prefetches the target of a later index. The index is not checked, and a negative index is not resolved.
   Id at = 0;
   while (p_.lines[at].of != place) ++at;
   const Line& index = p_.lines[p_.lines[at].a];
@@ -1026,7 +1027,7 @@ bool Speller::is_quotient_of(Id q, Id root) const {
 }
 
 // Returns the quotients of a loop's index that affect addresses. Returns nullopt if other floordiv/mod variables that vary along the loop
-// do.
+// also affect addresses.
 std::optional<std::vector<loops::Id>> Speller::quotients_along(const Form& f, Id root) const {
   std::vector<Id> out;
   for (Id q = 0; q < nest_.derived.size(); ++q) {
@@ -1037,8 +1038,8 @@ std::optional<std::vector<loops::Id>> Speller::quotients_along(const Form& f, Id
   return out;
 }
 
-// Describes elements that are contiguous along the loop of a scope while quotients of its index stay constant. The first element is that of
-// the scopes up to `depth`; `begin` is its address without the quotients' terms.
+// Describes elements that are contiguous along the loop of a scope while quotients of its index stay constant. The first element is the
+// element of the scopes up to `depth`; `begin` is its address without the quotients' terms.
 std::optional<Speller::Run> Speller::run_along(const Form& f, const Scope& along, std::size_t depth, Value* begin, unsigned count) {
   const Id root = p_.digits[along.digit].root;
   const std::optional<std::vector<Id>> quotients = quotients_along(f, root);
@@ -1211,7 +1212,7 @@ void Speller::store(const Line& l) {
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const Form& f = form(Of::Store, l.at);
   for (const Scope& s : scopes_)
-    if (s.index != s.read) throw InternalError("speller: a store beyond the end of a loop");
+    if (s.index != s.read) throw InternalError("speller: a store is beyond the end of a loop");
   Value* mask = l.guard == kNone ? nullptr : value(l.guard);
   const Scope* vector = vector_scope();
   if (!vector) {
@@ -1233,7 +1234,7 @@ void Speller::store(const Line& l) {
   b_.CreateMaskedScatter(v, at, llvm::Align(1), mask ? mask : all_lanes(count));
 }
 
-// Adds to the stored elements. All lanes have different elements.
+// Adds to the stored elements. No two lanes have the same element.
 void Speller::add_to(const Line& l) {
   const Scope* vector = vector_scope();
   if (!vector) throw InternalError("speller: a number cannot be added to another");
@@ -1284,7 +1285,7 @@ llvm::Value* Speller::interleaved(const std::vector<Value*>& v) {
   const auto n = static_cast<unsigned>(v.size()), width = width_of(v[0]);
   if (n == 1) return v[0];
   std::vector<int> lanes;
-  if (n % 2 == 0) {  // interleaves the even vectors with the odd ones
+  if (n % 2 == 0) {  // interleaves the even vectors with the odd vectors
     std::vector<Value*> even, odd;
     for (unsigned i = 0; i < n; ++i) (i % 2 ? odd : even).push_back(v[i]);
     for (unsigned i = 0; i < n * width / 2; ++i) lanes.push_back(static_cast<int>(i)), lanes.push_back(static_cast<int>(n * width / 2 + i));
@@ -1538,8 +1539,8 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
   return next;
 }
 
-// Pushes sums to trees as a binary counter: an occupied level is added and carried to the next one. `index`: number of the block, null if
-// it is the only one.
+// Pushes sums to trees as a binary counter: an occupied level is added and carried to the next level. `index`: number of the block, null
+// for a single block.
 void Speller::push(const Reducer& reducer, Value* index, Value* at, Value* level, std::vector<Value*> sums,
                    const std::vector<Value*>& offsets) {
   if (index) {
@@ -1570,7 +1571,7 @@ void Speller::push(const Reducer& reducer, Value* index, Value* at, Value* level
   for (std::size_t i = 0; i < sums.size(); ++i) reducer.store(sums[i], bytes(at, offsets[i]));
 }
 
-// Returns the sum of all blocks of a tree: the level of each bit of `blocks` is added on the left, the lowest one first.
+// Returns the sum of all blocks of a tree: the level of each bit of `blocks` is added on the left, the lowest level first.
 llvm::Value* Speller::top(const Reducer& reducer, Value* blocks, Value* at, Value* level, llvm::Type* type) {
   Value* lowest = b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, blocks, b_.getTrue());
   Value* rest = b_.CreateAnd(blocks, b_.CreateSub(blocks, i64(1)));  // without the lowest bit

@@ -3,8 +3,8 @@
 //
 //   loops         Outermost parallel loops form the tasks that threads share. Unrolled loops and vectors of one register group are
 //                 straight-line code.
-//   sums          Sums stay in registers during the loops that they sum over, if the loops of their axes inside these are unrolled or
-//                 vectors. Otherwise they are in scratch.
+//   sums          Sums stay in registers during the loops that they sum over, if the loops of their axes inside the summed loops are
+//                 unrolled or vectors. Otherwise they are in scratch.
 //   tails         Iterations beyond the end of a loop read nothing: lanes are masked, and the last row is read again.
 #pragma once
 
@@ -40,7 +40,7 @@ class Speller : private Frame {
     Value* index = nullptr;       // vector: index of its first lane
     Value* read = nullptr;        // the index, clamped to the last iteration inside the loop
     BasicBlock* hoist = nullptr;  // code goes before its terminator; null: straight-line code, at the insertion point
-    Value* active = nullptr;      // padded loop: whether the iteration is inside; null: it is
+    Value* active = nullptr;      // padded loop: true if the iteration is inside; null: always inside
     unsigned lanes = 0;           // vector
     Value* mask = nullptr;        // vector: lanes that are inside; null: all
     std::map<std::uint64_t, Value*> addresses = {};
@@ -50,7 +50,7 @@ class Speller : private Frame {
     bool whole = false;                                    // outer part: all iterations of the inner part are inside
     Value* inside = nullptr;                               // unrolled loop or vector: number of iterations that are inside
     std::map<Id, std::vector<Value*>> families = {};       // vector, by first access: whole vectors of an interleaved access group
-    std::map<Id, std::vector<Value*>> turned = {};  // vector, by access: values that its lanes read in each iteration of the loop inside
+    std::map<Id, std::vector<Value*>> turned = {};  // vector, by access: values that its lanes read in each iteration of the inner loop
   };
   // Address computation: starts at `base` and adds a number of bytes per iteration of each digit.
   struct Form {
@@ -71,8 +71,8 @@ class Speller : private Frame {
   std::vector<Value*> values_;  // by line
   std::map<std::uint64_t, Form> forms_;
   std::vector<Value*> memory_begin_, sums_begin_;
-  // Sums in registers, by accumulator. `axes` are the unrolled axes and `parts` the unrolled parts of the summed loop. Their indices select
-  // the carried values, one per lane of the vector around the addition. An empty entry means that the sum is in scratch.
+  // Sums in registers, by accumulator. `axes` are the unrolled axes and `parts` are the unrolled parts of the summed loop. Their indices
+  // select the carried values, one per lane of the vector around the addition. An empty entry means that the sum is in scratch.
   struct Registers {
     std::vector<Id> axes, parts;
     unsigned lanes = 0;
@@ -87,8 +87,8 @@ class Speller : private Frame {
   };
   std::vector<AtHand> at_hand_;
 
-  // State while a loop's condition is computed before the loop. It has the required lines, the last of them, the block before their code,
-  // and the variable that collects the values.
+  // State while a loop's condition is computed before the loop. It has the required lines, the last required line, the block before their
+  // code, and the variable that collects the values.
   struct Wanted {
     std::vector<bool> lines;
     Id last;
@@ -111,12 +111,12 @@ class Speller : private Frame {
   void items(Id first, Value* begin, Value* end);
   std::vector<Id> shared_by_tasks(Id first) const;  // lines of the parallel loops from line `first` on
   bool has_chunks(Id phase) const;
-  Id one_loop(Id line);  // returns the line after the emitted ones
+  Id one_loop(Id line);  // returns the line after the emitted lines
   void vector_loop(Id line);
   // Returns whether the condition of the loop at this line is true for any element that it adds to. Null: unknown.
   Value* is_needed(Id loop);
-  // Emits a test before the loop at this line, which adds products. If the rows are +0, and the columns are finite with a product of +0 for
-  // each sum, the sums in registers become +0, and the code continues at `after`.
+  // Emits a test before the loop at this line, which adds products. The test succeeds if the rows are +0, and the columns are finite with a
+  // product of +0 for each sum. Then the sums in registers become +0, and the code continues at `after`.
   void skip_zeros(Id line, const std::vector<Id>& sums, BasicBlock* after);
   // Packed operand of a register tile: the line that recalls it, the reduced loop's digit, and the unrolled loops that it depends on.
   struct Operand {
@@ -199,7 +199,7 @@ class Speller : private Frame {
   std::vector<Id> into_registers(Id line);
   void start_in_scratch(Id start);
   // Moves sums from registers to scratch. If the lines from `next` on only add them to a tree, adds them to the tree directly. Does neither
-  // if all readers can use the registers. Returns the line after the handled ones.
+  // if all readers can use the registers. Returns the line after the handled lines.
   Id out_of_registers(const std::vector<Id>& sums, Id next);
   struct Push {
     Id from, tree, end;

@@ -248,7 +248,7 @@ struct TileCosts {
 
 // Returns the tile with the lowest cost for m by n elements that are sums of `k` products. A step of the reduced loop reads the vectors of
 // the columns and one element per row. The latency of the additions bounds its speed. Columns that do not fit into the first-level cache
-// with a tile's rows are read from the second.
+// with a tile's rows are read from the second-level cache.
 TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileCosts& costs) {
   constexpr std::int64_t in_flight = 8;      // multiplications in flight: two per cycle, each four cycles
   constexpr double from_second = 0.75;       // per vector, in vector multiplications
@@ -259,7 +259,7 @@ TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileC
     const std::int64_t column_tiles = up(n, vectors * costs.lanes),
                        most = std::min((costs.registers - 1 - vectors) / vectors, column_tiles == 1 ? read_in_place : 14);
     for (const std::int64_t r : heights) {
-      // wide tiles: one for all rows or only the tallest, because each is a separate kernel
+      // wide tiles: one tile for all rows or only the tallest tile, because each tile is a separate kernel
       if (r > most || (vectors > 2 && r < m && 3 * r < 2 * most)) continue;
       const std::int64_t row_tiles = up(m, r);
       const bool is_cached = std::min(k, ir::kRowBlock) * (vectors * costs.lanes + r) <= costs.cached;
@@ -326,7 +326,8 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
                  ScheduleNumbers& schedule) {
   constexpr std::int64_t few_tiles = 64;  // per thread; with fewer tiles there is one task per thread
   constexpr std::int64_t items_per_thread = 4;
-  constexpr std::int64_t fewest_tiles = 8;       // per task along each loop, if possible; each packed operand serves the tiles of the other
+  constexpr std::int64_t fewest_tiles =
+      8;  // per task along each loop, if possible; each packed operand serves the tiles of the other operand
   constexpr std::int64_t most_columns = 512;     // per task, because the trees of a task are as large as its part of the result
   constexpr std::int64_t products_at_once = 64;  // products that take as long as one unit of item_work
   Contraction c = contraction_of(nest);
@@ -373,7 +374,8 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   for (Id l = 0; l + 1 < nest.outer; ++l) others *= numbers.extents[l];
   std::int64_t columns = std::clamp<std::int64_t>(most_columns / tile.width, 1, column_tiles),
                rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
-  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1) {  // its trees take a quarter
+  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1) {
+    // trees of sums take a quarter of the second-level cache
     const std::int64_t tree = columns * tile.width * tile.rows * static_cast<std::int64_t>(size_of(dtype)) * levels;
     rows = std::clamp<std::int64_t>(target.l2_bytes / 4 / tree, 1, rows);
   }
@@ -514,7 +516,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   s(bind(s.program(), s.loop(row), Bind::Unrolled));
   if (is_wide) s(bind(s.program(), s.loop(vectors), Bind::Unrolled));
 
-  // Skips tiles that a mask makes empty. With several blocks, the mask is too far away from them.
+  // Skips tiles that a mask makes empty. With several blocks, the mask is too far away from the tiles.
   if (const Id condition = needed_where(nest, c.sum); !outside && condition != kNone && is_short(nest, condition))
     s(leave_out(s.program(), s.around(summed), condition));
 

@@ -9,7 +9,7 @@
 namespace onepass::compiler::loops {
 
 /// Loops and operands of a contraction that can run in register tiles. One operand varies along the last outer loop and the reduced loop,
-/// the other along the vector loop and the reduced loop. Vectors run along the columns.
+/// the other operand varies along the vector loop and the reduced loop. Vectors run along the columns.
 struct Contraction {
   Id row_loop, column_loop, reduced_loop;
   Id sum;            // the statement that sums
@@ -27,7 +27,7 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
 /// Returns the loop program of the contraction. Throws InternalError if the nest is not a contraction in register tiles.
 Program contract(const Nest& nest, const RegisterTile& tile);
 
-/// Returns the bytes of scratch that the kernel needs for these numbers.
+/// Returns the bytes of scratch buffers that the kernel needs for these numbers.
 std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const RegisterTile& tile, const ScheduleNumbers& schedule);
 
 /// Returns the bytes of memory that tasks share: columns packed in a separate phase.

@@ -32,7 +32,7 @@ Length length_of_part(const WordLayout& words, const Digit& d) {
   return {d.by};
 }
 
-// Returns the number of iterations of a nest loop that the loops inside the open ones cover.
+// Returns the number of iterations of a nest loop that the loops inside the open loops cover.
 Length span_of(const Program& p, const WordLayout& words, Id root, const std::vector<Id>& open) {
   Id last = kNone;
   for (const Id d : open)

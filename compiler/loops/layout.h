@@ -34,8 +34,8 @@ struct Area {
 
 /// Returns the area of the memory that line `hold` starts.
 Area area_of_memory(const Program& program, const WordLayout& words, Id hold);
-/// Returns the area of an accumulator: one element per index of its axes. Outer parts of splits come first, parts of vectors last. A tree
-/// has that many elements per level.
+/// Returns the area of an accumulator: one element per index of its axes. Outer parts of splits come first, parts of vectors come last. A
+/// tree has that many elements per level.
 Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator);
 std::vector<Id> axes_in_order(const Program& program, Id accumulator);
 std::int64_t bytes_of(const Area& area, std::span<const std::int64_t> words);
@@ -45,7 +45,7 @@ bool is_shared(const Program& program, Id hold);
 /// True if line `start` starts the sums of chunks.
 bool is_shared_sum(const Program& program, Id start);
 /// Returns the loops of the phases, in order: parallel loops inside no other loop, whose iterations are the tasks of a phase. Lines after
-/// the last of them and outside all loops form one more phase, with a single task; only count_phases() includes it.
+/// the last of these loops and outside all loops form one more phase, with a single task; only count_phases() includes it.
 std::vector<Id> phases_of(const Program& program);
 std::size_t count_phases(const Program& program);
 

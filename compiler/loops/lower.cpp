@@ -42,7 +42,7 @@ class Lowering {
   const Nest& nest_;
   Program program_;
   std::vector<Id> kept_, reduced_;  // loops
-  std::vector<bool> after_rows_;    // by statement: it is a column or needs one
+  std::vector<bool> after_rows_;    // by statement: it is a column or needs a column
   std::vector<bool> wanted_;        // by statement: this block needs it
   std::vector<bool> is_wanted_root_;
   std::vector<Id> line_of_;         // by statement: the visible line with its value, or kNone
@@ -99,7 +99,7 @@ class Lowering {
 
   // ---- the values of a block
 
-  // Marks the statements that `roots` need. The values of other reductions exist already, unless `through`.
+  // Marks the statements that `roots` need. The values of other reductions exist already, unless `through` is true.
   void want(const std::vector<Id>& roots, bool through) {
     wanted_.assign(nest_.body.size(), false);
     is_wanted_root_.assign(nest_.body.size(), false);
@@ -131,7 +131,7 @@ class Lowering {
     }
   }
 
-  // Adds lines for the wanted values that vary only along the open loops and are known in this sweep.
+  // Adds lines for the needed values that vary only along the open loops and are known in this sweep.
   void compute(std::uint8_t stage) {
     for (Id i = 0; i < nest_.body.size(); ++i) {
       const Statement& s = statement(i);

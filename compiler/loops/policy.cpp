@@ -334,8 +334,9 @@ Program rows_in_chunks(Arranged a, const Schedule& schedule) {
   return a.take();
 }
 
-// Prefetches the next row during the last sweep. Otherwise, memory is idle then and the next row's first sweep waits for it, because the
-// hardware does not prefetch beyond a page. Used if the traffic exceeds the last-level cache and both rows fit into the first-level cache.
+// Prefetches the next row during the last sweep. Without this, memory is idle during that sweep, and the next row's first sweep waits for
+// memory, because the hardware does not prefetch beyond a page. It is used if the traffic exceeds the last-level cache and both rows fit
+// into the first-level cache.
 void ask_for_next_row(Arranged& a, Id row, Id along) {
   const Nest& nest = a.program().nest;
   Id at = static_cast<Id>(a.program().lines.size());  // body of the last sweep

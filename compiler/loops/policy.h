@@ -12,7 +12,7 @@ namespace onepass::compiler::loops {
 /// True if the kernel runs a LoopProgram. Other kernels are emitted from the nest itself (compiler/llvm/emitter.h).
 bool has_program(const Nest& nest, const Schedule& schedule);
 
-/// Returns the verified program that the kernel runs. For a kernel without one, returns the program of the unmodified nest.
+/// Returns the verified program that the kernel runs. For a kernel without a program, returns the program of the unmodified nest.
 Program program_of(const Nest& nest, const Schedule& schedule);
 
 /// Returns the program of an elementwise nest: each task is a part of the vector loop and runs in vectors.

@@ -57,7 +57,7 @@ class Printer {
     const Access& a = nest_.accesses[access];
     return fmt::format("%{}{}[{}]", m_.buffers[a.buffer], a.table == Access::kNone ? "" : fmt::format("[{}]", map(a.table)), map(a.linear));
   }
-  // Returns the name of a digit: i1/32 is the outer part of i1 split by 32, i1%32 the inner part.
+  // Returns the name of a digit: i1/32 is the outer part of i1 split by 32, i1%32 is the inner part.
   std::string digit(Id id) const {
     const Digit& d = p_.digits[id];
     if (d.kind == Digit::Kind::Whole) return fmt::format("i{}", d.root);

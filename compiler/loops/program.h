@@ -1,6 +1,6 @@
 // LoopProgram: one kernel as nested loops, independent of the target. A Nest defines the loops and the dependences of each value. A
 // LoopProgram also defines where each value is computed. Every sweep over the reduced loops is a separate loop; a line is in the innermost
-// loop that it depends on. Transformations (transform.h) turn one LoopProgram into another that computes the same bits.
+// loop that it depends on. Transformations (transform.h) turn one LoopProgram into another LoopProgram that computes the same bits.
 //
 //   program   loops i0 < 400, i1 < 1000
 //   for i0
@@ -71,7 +71,7 @@ enum class Code : std::uint8_t {
   Scan,  // at: an accumulator, to which a is added; returns the running value
 };
 
-/// Cache level of a prefetch: the first, the second, or the first if it also has room for the elements read in between.
+/// Cache level of a prefetch: the first level, the second level, or the first level if it also has room for the elements read in between.
 enum class Ahead : std::uint8_t { First, Second, Near };
 
 struct Line {
@@ -91,7 +91,7 @@ struct Line {
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;
   // The statement of the nest. Several lines have the same statement if it is computed again. For a loop: a condition statement. Where it
-  // is false, nothing needs the sums of the loop; if it is false for all of them, the loop may be skipped.
+  // is false, nothing needs the sums of the loop; if it is false for all sums, the loop may be skipped.
   Id of = kNone;
   std::uint64_t bits = 0;
   bool operator==(const Line&) const = default;
@@ -101,9 +101,9 @@ struct Line {
 /// which are loops between its Start and its additions. r counts the iterations of the digits `reduced` in row-major order. Each iteration
 /// of the first `runs` of them starts a run of NestNumbers::padded_run.
 ///
-/// If the order is written out (expand_order), there are several accumulators. The outermost is the tree of the blocks. Each block has
-/// lanes, or sequences of elements or groups; each group is a tree of eight. Each is added to the next coarser one: an element to its lane,
-/// the halved lanes to the tree.
+/// If the order is written out (expand_order), there are several accumulators. The outermost accumulator is the tree of the blocks. Each
+/// block has lanes, or sequences of elements or groups; each group is a tree of eight. Each accumulator is added to the next coarser
+/// accumulator: an element to its lane, the halved lanes to the tree.
 ///
 /// A loop that was split into chunks (factor) has one sum per chunk, in any of these forms, and a tree of the chunk sums. The tree has an
 /// element per chunk, which several tasks may add in any order.
@@ -163,7 +163,7 @@ Accumulator accumulator_of(const Nest& nest, Id statement);
 Program lower(const Nest& nest);
 
 /// Returns a description of the first error in a program, or an empty string. Checks these properties for any lengths:
-///   dominance   An operand is an earlier line in the same block or in an enclosing one.
+///   dominance   An operand is an earlier line in the same block or in an enclosing block.
 ///   loops       A line is within all parts of the loops that it depends on. No part of a loop is open twice.
 ///   reductions  Every accumulator matches its statement or is a part of it. It is started, then added to within its reduced loops in the
 ///               order of r, within its axes and for no other statement. It is read only afterwards.
@@ -185,7 +185,7 @@ Id needed_where(const Nest& nest, Id statement);
 std::uint64_t covered(const Program& program, const std::vector<Id>& open);
 /// Returns the open digits that make up a digit, in iteration order: outer parts first. Returns an empty vector if they do not cover it.
 std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open);
-/// Returns the iterations of a digit if they are a constant; for an outer part, those of a whole split loop.
+/// Returns the iterations of a digit if they are a constant; for an outer part, the iterations of a whole split loop.
 std::optional<std::int64_t> iterations_known(const Program& program, Id digit);
 /// True if `digit` is `around` or a part of it.
 bool is_within(const Program& program, Id digit, Id around);

@@ -22,7 +22,7 @@ Transformed verified(Program program) {
 bool is_loop(const Program& p, Id line) { return line < p.lines.size() && p.lines[line].code == Code::Loop; }
 std::string no_loop(Id line) { return fmt::format("line {} is not a loop", line); }
 
-// Updates operands, predicates and ends after lines moved. `to[i]` is the new position of line i; to[size] is that of the end.
+// Updates operands, predicates and ends after lines moved. `to[i]` is the new position of line i; to[size] is the new position of the end.
 void rename(Program& p, const std::vector<Id>& to) {
   for (Line& l : p.lines)
     for (Id* id : {&l.end, &l.a, &l.b, &l.c, &l.guard})
@@ -153,7 +153,7 @@ Transformed split(const Program& program, Id loop, Digit::Size size, std::int64_
   inside.at = inner;
   insert(p, loop + 1, inside);
   p.lines[loop + 1].end = p.lines[loop].end;
-  // Sums with an element per iteration get one per iteration of both parts, if the loop adds to them or reads them.
+  // Sums with an element per iteration get an element per iteration of both parts, if the loop adds to them or reads them.
   std::vector<Id> around;
   for (Id i = 0; i < p.lines.size(); ++i) {
     std::erase_if(around, [&](Id l) { return p.lines[l].end <= i; });
@@ -269,7 +269,7 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
   if (any(loop + 1, at, is_scan) && any(at, end, [](const Line& l) { return l.code == Code::Scan; }))
     return "a scan runs through both loops";
 
-  // ---- values of the first loop that the second needs: lines directly in the first loop are computed again, sums are read again
+  // ---- values of the first loop that the second loop needs: lines directly in the first loop are computed again, sums are read again
   const std::size_t count = program.lines.size();
   std::vector<bool> needed(count, false), kept_sum(program.accumulators.size(), false);
   std::vector<Id> memory_of(count, kNone);  // by line: memory for its value
@@ -308,7 +308,7 @@ Transformed fission(const Program& program, Id loop, Id at, bool keep, bool apar
       return "the first loop may store an element that the second loop loads";
     need(l);
   }
-  for (Id i = at; i < end; ++i)  // a sum cannot be started in one loop and added to in both
+  for (Id i = at; i < end; ++i)  // a sum cannot be started in one loop and added to in both loops
     if (const Line& l = program.lines[i]; l.code == Code::Accumulate && kept_sum[l.at])
       return fmt::format("the second loop adds to a{}", l.at);
 
@@ -465,7 +465,7 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
   }
   Program p = program;
   p.lines.clear();
-  std::vector<Id> to(program.lines.size() + 1), inside(program.lines.size(), kNone);  // by line: its new line, and that of its copy
+  std::vector<Id> to(program.lines.size() + 1), inside(program.lines.size(), kNone);  // by line: its new line, and the new line of its copy
   std::vector<Id> needed;
   const auto renamed = [&](Line l) {
     for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
@@ -522,7 +522,7 @@ Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t coun
 Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id loop, std::size_t bytes) {
   if (!is_loop(program, loop)) return no_loop(loop);
   Program p = program;
-  for (std::size_t k = lines.size(); k-- > 0;) {  // last one first, because insertions move no earlier line
+  for (std::size_t k = lines.size(); k-- > 0;) {  // last line first, because insertions move no earlier line
     if (lines[k] >= program.lines.size() || program.lines[lines[k]].code != Code::Load)
       return fmt::format("line {} is not a load", lines[k]);
     if (k > 0 && lines[k - 1] >= lines[k]) return "the loads must be in the order of their lines";
@@ -575,7 +575,7 @@ void start(Program& p, Id at, Id sum, Id statement) {
   const Accumulator& a = p.accumulators[sum];
   insert(p, at, {.code = Code::Start, .op = a.op, .dtype = a.dtype, .at = sum, .of = statement});
 }
-// After the loop at line `before`, adds the finer sum to the coarser one for each index of the axes.
+// After the loop at line `before`, adds the finer sum to the coarser sum for each index of the axes.
 void add_after(Program& p, Id before, Code read, Id finer, Id coarser, const std::vector<Id>& axes, Id statement) {
   const Accumulator of = p.accumulators[coarser];
   const Id first = p.lines[before].end, more = static_cast<Id>(axes.size() + 2);
@@ -664,7 +664,7 @@ Transformed expand_order(const Program& program, Id accumulator) {
   if (outermost.kind != Digit::Kind::Outer || outermost.parent != of.reduced[0] || outermost.size != Digit::Size::Number ||
       outermost.by != block)
     return "the sum runs over a loop with a different split";
-  std::vector<Id> reduced, lane, axes;  // digits inside a block: of the elements, of the lanes, and others
+  std::vector<Id> reduced, lane, axes;  // digits inside a block: of the elements, of the lanes, and other digits
   for (std::size_t k = 1; k < around.size(); ++k) {
     const Id digit = p.lines[around[k]].at;
     if (is_within(p, digit, of.reduced[0])) reduced.push_back(digit);

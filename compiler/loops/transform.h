@@ -1,5 +1,5 @@
-// Transformations of LoopPrograms. Each returns a program that computes the same bits, or a text that says why the transformation is not
-// allowed. Policies compose them; back ends consume the result.
+// Transformations of LoopPrograms. Each transformation returns a program that computes the same bits, or a text that says why the
+// transformation is not allowed. Policies compose them; back ends consume the result.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ class Transformed {
   std::variant<Program, std::string> value_;
 };
 
-/// Splits the loop at line `loop` into two nested loops. The inner one has `by` iterations; its last run may have fewer. Always possible.
+/// Splits the loop at line `loop` into two nested loops. The inner loop has `by` iterations; its last run may have fewer. Always possible.
 Transformed split(const Program& program, Id loop, std::int64_t by);
 
 /// Does the same, but a kernel parameter gives the iterations of the inner loop: a tile size or the chunk of a task.
@@ -45,16 +45,16 @@ Transformed lift(const Program& program, Id loop);
 /// Interchanges the loop at line `loop` with the loop that is its whole body. Fails if elements would be added in another order.
 Transformed interchange(const Program& program, Id loop);
 
-/// Splits the loop at line `loop` into two consecutive loops. The first has the lines before `at`, a line directly in its body; the second
-/// has the rest. Values of the first loop that the second needs are computed again; sums that the second reads get an element per
-/// iteration. With `keep`, loaded and computed values are instead stored in memory for the second loop.
+/// Splits the loop at line `loop` into two consecutive loops. The first loop has the lines before `at`, a line directly in its body; the
+/// second loop has the other lines. Values of the first loop that the second loop needs are computed again; sums that the second loop reads
+/// get an element per iteration. With `keep`, loaded and computed values are instead stored in memory for the second loop.
 ///
-/// Fails if the first loop stores and the second loads, because the arrays may overlap. `apart` permits this: an element is then stored and
-/// loaded only in the same iteration, for example if a result may overwrite an argument (runtime/aliases.h).
+/// Fails if the first loop stores and the second loop loads, because the arrays may overlap. `apart` permits this: an element is then
+/// stored and loaded only in the same iteration, for example if a result may overwrite an argument (runtime/aliases.h).
 Transformed fission(const Program& program, Id loop, Id at, bool keep = false, bool apart = false);
 
 /// Stores the value of the line in a memory. Later lines in other loops that would compute the same value recall it instead. Fails if there
-/// are none, or if the inputs of the value may change in between.
+/// are no such lines, or if the inputs of the value may change in between.
 Transformed hold(const Program& program, Id line);
 
 /// Computes the value of the line before its enclosing loop at line `loop` and stores it in a memory. The computation gets dedicated loops
@@ -72,8 +72,8 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
 /// whether values computed from the sums are used (needed_where). Fails if it depends on values that the loop computes.
 Transformed leave_out(const Program& program, Id loop, Id condition);
 
-/// Lets the loop at line `loop`, which adds the products of two memories, be skipped where one operand is +0 and the other is finite. Masks
-/// and triangular matrices have such blocks.
+/// Lets the loop at line `loop`, which adds the products of two memories, be skipped where one operand is +0 and the other operand is
+/// finite. Masks and triangular matrices have such blocks.
 Transformed skip_zeros(const Program& program, Id loop);
 
 /// Prefetches the element that the load at line `line` reads `count` iterations later in the enclosing loop at line `loop`. The prefetch is
@@ -87,28 +87,28 @@ Transformed prefetch(const Program& program, const std::vector<Id>& lines, Id lo
 /// Sets the layout of a memory's elements. Elements of the last part are adjacent.
 Transformed lay_out(const Program& program, Id memory, std::vector<Memory::Part> layout);
 
-/// Writes out the order of a sum. The loop that the accumulator sums over is split into blocks, and these into lanes or groups of eight.
-/// Each of them gets a separate accumulator. An existing split of this kind is reused, even with lanes in several parts. This allows
-/// several sums of one loop to be written out one by one. Fails for sums over several loops, over a loop with another split or over padded
-/// runs.
+/// Writes out the order of a sum. The loop that the accumulator sums over is split into blocks, and the blocks into lanes or groups of
+/// eight. Each of these parts gets a separate accumulator. An existing split of this kind is reused, even with lanes in several parts. This
+/// allows several sums of one loop to be written out one by one. Fails for sums over several loops, over a loop with another split or over
+/// padded runs.
 Transformed expand_order(const Program& program, Id accumulator);
 
 /// Splits the loop at line `loop` into chunks. A kernel parameter gives their iterations: a power of two of blocks of each order. Sums of
-/// the loop become one sum per chunk and a tree of these. Fails for sums over several loops.
+/// the loop become one sum per chunk and a tree of these sums. Fails for sums over several loops.
 Transformed factor(const Program& program, Id loop);
 
-/// Sets how the iterations of the loop at line `loop` run. Parallel: not a reduced loop. Vector: no loop may open inside; `lanes` is the
-/// number of lanes.
+/// Sets how the iterations of the loop at line `loop` run. A Parallel loop must not be a reduced loop. A Vector loop must not contain a
+/// loop; `lanes` is its number of lanes.
 Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes = 0);
 
 /// Makes separate code for the last vector of the vector loop at line `loop`. For a serial loop over the outer part of a split, does the
-/// same for its last iteration. Only that code may handle a partial vector or iteration; the rest needs no mask.
+/// same for its last iteration. Only that code may handle a partial vector or iteration; other code needs no mask.
 Transformed peel(const Program& program, Id loop);
 
-/// Makes tasks start with the last iterations of the parallel loop at line `loop`. A hint.
+/// Makes tasks start with the last iterations of the parallel loop at line `loop`. This is only a hint.
 Transformed reverse(const Program& program, Id loop);
 
-/// Marks the store at line `line` as non-temporal. A hint; it applies to whole vectors.
+/// Marks the store at line `line` as non-temporal. This is only a hint, and it applies to whole vectors.
 Transformed stream(const Program& program, Id line);
 
 /// Makes the loop at line `loop` run all iterations of its part, even beyond the end of the split loop. Fails if the loop stores, or if its

@@ -66,7 +66,7 @@ class Verifier {
   const Nest& nest_;
   std::vector<Id> block_end_;          // by line: end of its block
   std::vector<std::uint32_t> stores_;  // by statement: lines that store it
-  std::vector<bool> after_rows_;       // by statement: it needs a sum over all rows; empty if none does
+  std::vector<bool> after_rows_;       // by statement: it needs a sum over all rows; empty if no statement needs such a sum
   struct MemoryState {
     std::optional<Id> hold;
     Id hold_end = 0;
@@ -76,7 +76,7 @@ class Verifier {
   std::vector<State> state_;
   std::vector<MemoryState> memory_;
   std::vector<Id> open_, digits_;  // Loop lines, and their digits
-  std::uint64_t loops_ = 0;        // nest loops that these cover
+  std::uint64_t loops_ = 0;        // nest loops that these loops cover
   Id line_ = 0;
   std::string problem_;
 
@@ -120,7 +120,7 @@ class Verifier {
     loops_ = covered(p_, digits_);
   }
 
-  // Checks that the operand is visible: its block is this one or an enclosing one.
+  // Checks that the operand is visible: its block is this block or an enclosing block.
   void operand(Id o) {
     if (o == kNone) return;
     if (o >= line_) return fail(fmt::format("reads line {}, which is not computed yet", o));
@@ -249,8 +249,8 @@ class Verifier {
     if (nest_.body[l.of].loops & inside) fail("has a condition that depends on the loop");
   }
 
-  // Checks a loop that zero products may skip: its sums start right before it, and it adds all of their products, of two memories. Sums then
-  // are -0 or +0, and the sum of products of both signs is +0.
+  // Checks a loop that zero products may skip: its sums start right before it, and it adds all of their products, of two memories. Sums
+  // then are -0 or +0, and the sum of products of both signs is +0.
   void zeros(const Line& l) {
     Id adds = kNone;
     for (Id i = line_ + 1; i < l.end; ++i) {
@@ -350,7 +350,8 @@ class Verifier {
     }
     if (order.size() != inside.size()) return fail(fmt::format("adds to a{} in loops that it does not sum over", l.at));
     if (order != inside && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in a different order", l.at));
-    if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan)) return fail("is a scan in only one of line and accumulator");
+    if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan))
+      return fail("is a scan, but its accumulator is not, or the reverse");
     if (l.code == Code::Accumulate && s.is_added_to) return fail(fmt::format("adds to a{} a second time", l.at));
     part(l, a);
     s.outermost = open_.empty() ? kNone : open_[0];
@@ -372,7 +373,7 @@ class Verifier {
       return fail("is carried from one task to another");
     s = {.start = line_, .of = l.of, .start_end = block_end(), .start_depth = open_.size()};
   }
-  // True if the sum is that of the statement, or a part of it.
+  // True if the sum is the statement's sum or a part of it.
   bool is_of_statement(const Line& l, const Accumulator& a) const {
     using enum Accumulator::Part;
     if (l.of >= nest_.body.size()) return false;
@@ -462,7 +463,7 @@ class Verifier {
     return p_.digits[digit].parent;
   }
 
-  // Checks that a part receives only the next finer part. Elements are added only to the finest part.
+  // Checks that a part of an accumulator receives only the next finer part. Elements are added only to the finest part.
   void part(const Line& l, const Accumulator& a) {
     using enum Accumulator::Part;
     const Line* const from = p_.lines[l.a].code == Code::Halve || p_.lines[l.a].code == Code::Result ? &p_.lines[l.a] : nullptr;
@@ -507,14 +508,14 @@ class Verifier {
       return fail(fmt::format("reads a{} while tasks add to it", l.at));
     std::vector<Id> since(digits_.begin() + static_cast<std::ptrdiff_t>(s.start_depth), digits_.end()), axes = a.axes;
     for (const Id lane : without) std::erase(axes, lane);
-    if (joins_chunks(p_, a))  // a chunk task may read all of them
+    if (joins_chunks(p_, a))  // a chunk task may read all chunk sums
       std::erase_if(since, [&](Id d) { return p_.digits[d].root == p_.digits[a.reduced[0]].root; });
     std::ranges::sort(since), std::ranges::sort(axes);
     if (since != axes) fail(fmt::format("reads a{} in loops that do not match its axes", l.at));
   }
 
-  // ---- stores: each element once. verify_plan shows the number of stores from the maps. Here: stores are in the right tasks, not in only
-  // a part of a loop, and not in every iteration of a reduced loop.
+  // ---- stores: each element once. verify_plan shows the number of stores from the maps. This function checks that stores are in the right
+  // tasks, cover whole loops, and do not run in every iteration of a reduced loop.
   void store(const Line& l) {
     access(l);
     if (l.of >= stores_.size() || nest_.body[l.of].kind != Statement::Kind::Store || nest_.body[l.of].at != l.at)

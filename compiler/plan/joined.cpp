@@ -49,7 +49,7 @@ class Joiner {
     std::int64_t number = 0;
   };
   struct Map {
-    std::vector<Factor> loops;                // remaining loops and the joined one
+    std::vector<Factor> loops;                // remaining loops and the joined loop
     std::map<std::uint32_t, Factor> derived;  // new quotients
     std::vector<Factor> kept;                 // quotients of the original nest
   };

@@ -80,8 +80,8 @@ struct Statement {
     // at: access. guard: a Guard statement or none; lanes whose predicate is false are not read and give 0. a: the Place that the address
     // depends on.
     Load,
-    // at: access. a: the value. guard: as for a load. count: this store and the next ones form that many adjacent elements of one iteration.
-    // op Add: adds the value to the element that checked index b selects.
+    // at: access. a: the value. guard: as for a load. count: this store and the next stores form that many adjacent elements of one
+    // iteration. op Add: adds the value to the element that checked index b selects.
     Store,
     Index,     // at: affine map, whose value has type `dtype`
     Slot,      // at: position in Nest::slots
@@ -99,7 +99,7 @@ struct Statement {
   Kind kind;
   ir::Op op = ir::Op::Input;
   DType dtype = DType::Bool;  // type of the computation and of the result; never a half type
-  // Half type of a cast or bitcast to a half (dtype is F32), or of a bitcast from one; else F32.
+  // Half type of a cast or bitcast to a half (dtype is F32), or of a bitcast from a half; else F32.
   DType half = DType::F32;
   std::uint8_t stage = 0;  // first sweep that can compute it; for a Reduce, the sweep after its own
   std::uint8_t count = 0;
@@ -125,7 +125,8 @@ inline constexpr std::int64_t kShortRow = 64;  // most elements of a short row
 ///   Map    Elementwise nest: no reduction, and the vector loop is not reduced. A nest with scans runs along the vector loop in sequence,
 ///          in vectors of one scan group.
 ///   Rows   Outer-axis reduction: the vector loop is not reduced and the reduced loops are serial, so that accumulators are rows. Scans
-///          along an axis other than the last also use this kind, as do additions at data-dependent indices; their loops are serial too.
+///          along an axis other than the last axis, and additions at data-dependent indices, also use this kind; their loops are serial
+///          too.
 ///   Lanes  Inner-axis reduction: the vector loop is the last reduced loop, so that accumulators are vector lanes. It can have fused column
 ///          reductions, which reduce values of the last sweep over the outer loops; those loops are then in row-major order.
 ///
@@ -138,7 +139,8 @@ struct Nest {
   std::uint8_t runs = 0;    // number of reduced loops that count padded runs; 0: no padding
   std::uint8_t sweeps = 1;  // traversals of the reduced loops
   // True if the vector loop runs through short rows, one after the other. Each floordiv/mod variable is then the row or the column. Each
-  // load varies along the loop with only one of them or with the loop itself; stores are contiguous. A row has NestNumbers::by[0] elements.
+  // load varies along the loop with only the row, only the column or the loop itself; stores are contiguous. A row has NestNumbers::by[0]
+  // elements.
   bool short_rows = false;
   ir::Op routine = ir::Op::Input;  // nest without a body: operator that a library routine computes (routine.h); else Input
   std::uint8_t variant = 0;        // last attribute of `routine`: descending, to the right, or the kind of Assign
@@ -176,7 +178,7 @@ struct Nest {
     return kind == NestKind::Lanes ? serial_mask | std::uint64_t{1} << vector_loop() : serial_mask;
   }
   bool has_columns() const;
-  /// Returns, for each statement, whether it is a fused column reduction or depends on one.
+  /// Returns, for each statement, whether it is a fused column reduction or depends on such a reduction.
   std::vector<bool> behind_columns() const;
   /// Returns the canonical text of all fields above. The kernel cache compares it.
   std::string key() const;
@@ -192,9 +194,9 @@ struct NestNumbers {
   std::vector<ir::NodeId> buffers;                      // node whose memory each buffer is
   // Members of each buffer that is an array list: arguments, results or scalar parameters. Empty for other buffers.
   std::vector<std::vector<ir::NodeId>> members;
-  // Destination of each written buffer. First come the copies of the node's result (more than one if it is an output several times). The
-  // indices after them are its positions in assembled arrays (compiler/lists.h). kUnrounded is the F32 value of a half that other kernels
-  // read.
+  // Destination of each written buffer. The copies of the node's result come first (more than one copy if it is an output several times).
+  // The indices after them are its positions in assembled arrays (compiler/lists.h). kUnrounded is the F32 value of a half that other
+  // kernels read.
   std::vector<std::int32_t> outputs;
   static constexpr std::int32_t kUnrounded = -1;
   std::vector<std::uint32_t> slots;  // indices into ir::Graph::slots

@@ -15,10 +15,10 @@ struct Planned {
   NestNumbers numbers;
 };
 
-/// Returns the subdomains of a fusion group. There is one, unless its loops are cut at the edges of a Piecewise's boxes. Equal nests share
-/// one kernel. The result is empty if there is no element to compute.
-/// `layouts[id]` is the layout in which an input or materialized node of `graph` is read. `targets[k]` is the layout in which output k is
-/// written. Without `targets`, outputs use their `layouts`, except that copies of inputs are contiguous.
+/// Returns the subdomains of a fusion group. There is one subdomain, unless the loops are cut at the edges of a Piecewise's boxes. Equal
+/// nests share one kernel. The result is empty if there is no element to compute. `layouts[id]` is the layout in which an input or
+/// materialized node of `graph` is read. `targets[k]` is the layout in which output k is written. Without `targets`, outputs use their
+/// `layouts`, except that copies of inputs are contiguous.
 std::vector<Planned> plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                           std::span<const Layout> targets = {});
 

@@ -118,7 +118,7 @@ void Planner::order_and_merge(Arrangement& a) const {
     std::int64_t n = 1;
     while (n < order_->runs) n *= loops_[a.reduced[a.runs++]].extent;
   }
-  // Merges an outer loop into the next one where every expression allows it.
+  // Merges an outer loop into the next loop where every expression allows it.
   const auto merge = [&](std::vector<std::uint32_t>& list, std::size_t from, std::size_t to) {
     std::size_t removed = 0;
     for (std::size_t i = from; i + 1 < to - removed;) {

@@ -30,7 +30,7 @@ void Planner::build() {
   root_maps_.clear();
   position_of_.clear();
   guards_({});
-  maps_({0});  // map 0 is that of a scalar
+  maps_({0});  // map 0 is the map of a scalar
 
   std::priority_queue<NodeId> queue;
   for (const std::size_t r : roots_)

@@ -49,7 +49,7 @@ Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint3
       range_of(r, low, high);
       const std::int64_t first = -floor_div(-low, by) * by;  // the multiple of `by` that is reached first
       if (first > high) return Lies::Outside;
-      if (first + by > high) {  // the only one
+      if (first + by > high) {  // the only multiple
         q.offset += first / by, r.offset -= first;
       } else {
         divide(e, by, q, r);

@@ -5,7 +5,7 @@
 //
 // PlanProver traverses the body and the graph in parallel, from the stores on. Each index is an axis of the domain instead of a number. It
 // supports no quotients (short rows, reshapes), predicates, interleaved access groups, interleaved indices, array lists, scans or
-// data-dependent indices. verify_plan checks each plan with one of them.
+// data-dependent indices. verify_plan checks each plan that has one of these features.
 #include "compiler/plan/plan_proof.h"
 
 #include <algorithm>
@@ -139,7 +139,7 @@ class PlanProver {
     return next == axes.size();
   }
 
-  // Assigns axes to the non-reduced loops, which the planner may have reordered by stride: by the strides of the first store.
+  // Assigns axes to the non-reduced loops by the strides of the first store, because the planner may have reordered these loops.
   bool factor_by_strides(std::span<const Layout> layouts) {
     for (const Statement& s : nest_.body) {
       if (s.kind != Kind::Store) continue;
@@ -239,7 +239,7 @@ class PlanProver {
   }
   bool loads(NodeId id) const { return partition_.loads(graph_, id, index_of_group_); }
 
-  // Returns the index of a reduction's operand: the reduction's own index along non-reduced axes, domain axes along reduced ones.
+  // Returns the index of a reduction's operand: the reduction's own index along non-reduced axes, domain axes along reduced axes.
   bool operand_symbols(NodeId id, const Symbols& symbols, Symbols& out, std::vector<std::uint8_t>& reduced) const {
     const List shape = graph_.shape(graph_.operand(id, 0)), attributes = graph_.attributes(id);
     out.clear();

@@ -24,8 +24,8 @@ class PlanProof {
   static std::unique_ptr<const PlanProof> of(const ir::Graph& graph, const Partition& partition, std::uint32_t group,
                                              std::span<const Layout> layouts, const Planned& piece);
 
-  /// True if `piece` has the nest of this proof and the numbers that its forms predict. The graph and the partition may differ from those
-  /// of the proof only in lengths. On false, the caller must run verify_plan.
+  /// True if `piece` has the nest of this proof and the numbers that its forms predict. The graph and the partition may differ from the
+  /// proof's graph and partition only in lengths. On false, the caller must run verify_plan.
   bool holds(const ir::Graph& graph, const Group& group, std::span<const Layout> layouts, const Planned& piece) const;
 
  private:
@@ -42,7 +42,7 @@ class PlanProof {
   Nest nest_;
   std::size_t axes_ = 0;                   // number of axes of the domain
   std::vector<std::uint32_t> loop_begin_;  // by loop: its first entry in loop_axes_; with an end entry
-  std::vector<std::uint8_t> loop_axes_;    // axes of the domain; the last one varies fastest
+  std::vector<std::uint8_t> loop_axes_;    // axes of the domain; the last axis varies fastest
   std::vector<Form> forms_;                // at least one for each affine map
   NestNumbers same_;                       // numbers independent of lengths: arrays, outputs, scalar parameters, signs
 };

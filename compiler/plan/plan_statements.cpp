@@ -323,7 +323,7 @@ void Planner::make(NodeId id, Demand& d) {
       }
       s.kind = Statement::Kind::Constant;  // element of an empty array
       break;
-    case ir::OpKind::Scatter:  // its initial value or the added updates; the store has the index
+    case ir::OpKind::Scatter:  // the initial value or the added updates; the store has the index
       d.statement = value_of(graph_.operand(id, partition_.groups[group_].starts ? 0 : 2), d.map);
       return;
     default: {
@@ -402,8 +402,8 @@ void Planner::finish(Planned& out) {
   const auto each = static_cast<std::size_t>(phases());
   for (std::size_t r = 0; r < roots_.size(); ++r) {
     const NodeId root = partition_.groups[group_].roots[roots_[r]];
-    // One store per occurrence as an output, or one if only other groups read the value. Also one per position in an assembled array, and
-    // one of a half as F32 for other groups.
+    // A value has one store per occurrence as an output, or a single store if only other groups read it. It also has a store per position
+    // in an assembled array. A half has a store as F32 if other groups read it.
     std::int32_t copies = static_cast<std::int32_t>(std::count(graph_.outputs.begin(), graph_.outputs.end(), root));
     copies += static_cast<std::int32_t>(partition_.lists.places_of(root).size());
     const bool unrounded = is_half(graph_[root].dtype) && (copies == 0 || partition_.read_again[root]);

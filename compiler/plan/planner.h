@@ -51,7 +51,7 @@ class Planner {
   struct Demand {
     std::uint32_t map, operand_map;
     std::uint32_t statement = kNone;
-    std::uint32_t like = kNone;             // another demand of the node under a weaker predicate, whose value serves
+    std::uint32_t like = kNone;             // another demand of the node under a weaker predicate, whose value is used
     std::uint32_t data = kNone;             // Gather and ScatterAdd: the map of x
     std::vector<std::uint32_t> piece_maps;  // Piecewise: the map of each operand; kNone if it is not needed
   };
@@ -65,7 +65,7 @@ class Planner {
     std::int64_t low, high;
     NodeId place = ir::kNoNode;
     std::uint32_t map = 0;
-    std::uint64_t loops = 0;     // loops in its expression, without data-dependent ones
+    std::uint64_t loops = 0;     // loops in its expression, without data-dependent variables
     std::uint32_t data = kNone;  // the data-dependent variable in its expression, or kNone
   };
   struct Box {
@@ -73,7 +73,7 @@ class Planner {
     List start, step;
   };
   enum class Lies : std::uint8_t { Outside, Partly, Inside };
-  // Edges of a few boxes that cut the loops: all, the two around the longest part, or none.
+  // Edges of a few boxes that cut the loops: all edges, the two edges around the longest part, or no edge.
   enum class Cuts : std::uint8_t { All, Longest, None };
 
   const Graph& graph_;
@@ -90,7 +90,7 @@ class Planner {
   std::size_t work_ = 0;        // values that the subdomains so far compute
   Cuts cuts_ = Cuts::All;
   bool keeps_whole_ = false;    // the loop of a scan is not split
-  bool scan_is_split_ = false;  // it was split, and the parts did not merge again
+  bool scan_is_split_ = false;  // the loop of a scan was split, and the parts did not merge again
   bool flat_ = false;           // one loop runs through the elements of the group outputs
   Interner<Expression, HashExpression> expressions_;
   Interner<std::vector<std::uint32_t>, HashList> maps_;    // axis expressions, then the predicate
@@ -124,7 +124,7 @@ class Planner {
   // ---- plan.cpp: the loops, and restarts with other loops
   static constexpr std::uint32_t kFirstDerived = 1u << 16;  // variables: loops, then quotients
   static constexpr std::size_t kMostPieces = 1 << 14;
-  // The values of all subdomains together may exceed kMostWork by at most kMostTimes the values of the group.
+  // The values of all subdomains together may exceed kMostWork by at most kMostTimes times the number of values of the group.
   static constexpr std::size_t kMostWork = 1 << 13, kMostTimes = 4;
   static constexpr std::int64_t kMostPhases = 8;
   static constexpr std::size_t kMostOfPhases = 64;                       // limit of the statements of all interleaved indices together
@@ -139,7 +139,7 @@ class Planner {
   // True if the group reduces, scans or adds. Its loops are then neither cut nor interleaved.
   bool in_sequence() const { return in_sequence_; }
   std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
-  // Return the nests of the subdomains of an iteration space.
+  // Returns the nests of the subdomains of an iteration space.
   std::vector<Planned> in_loops(const std::vector<Loop>& loops);
   std::vector<Planned> in_pieces(const std::vector<Loop>& loops);
   // True if the subdomains compute far more values than the group has. Each value is code.
@@ -169,7 +169,7 @@ class Planner {
   std::uint32_t quotient(const Expression& e, std::int64_t by, bool modulo);
   // Returns the data-dependent variable: the value of node `place` at `map`, below `extent`.
   std::uint32_t data_variable(NodeId place, std::uint32_t map, std::int64_t extent);
-  // Returns the map of the indexed array, given the map of its indices.
+  // Returns the affine map of the indexed array, given the affine map of its indices.
   std::uint32_t at_places(NodeId id, std::uint32_t map);
   // Returns the data-dependent variable of a map, or kNone. There is at most one, because gathered arrays are in memory.
   std::uint32_t data_in(const Expression& e) const;
@@ -177,7 +177,7 @@ class Planner {
   void want(Wanted what, std::uint32_t loop, std::int64_t at, bool phases = false);
   // True if the iterations of this loop may each compute several indices.
   bool is_last_whole(std::uint32_t loop) const;
-  // Sets q and r so that e = by * q + r. The coefficients and the offset of r are below `by`; its value need not be.
+  // Sets q and r so that e = by * q + r. The coefficients and the offset of r are below `by`; the value of r may be larger.
   static void divide_terms(const Expression& e, std::int64_t by, Expression& q, Expression& r);
   // Sets q and r so that e = by * q + r and 0 <= r < by. If `interleaved` is not 0, that many boxes alternate along the axis of r.
   void divide(const Expression& e, std::int64_t by, Expression& q, Expression& r, std::int64_t interleaved = 0);
@@ -188,10 +188,10 @@ class Planner {
   std::vector<std::uint32_t> axes_of_root(std::size_t root, std::int64_t phase);
   // Returns the axes of a reduction's operand, which has the whole domain in its order.
   std::vector<std::uint32_t> axes_of_operand(NodeId node);
-  // Returns the predicate narrowed to 0 <= e < bound, or nullopt if both never hold. Bounds on expressions that differ only in offset
-  // become one check.
+  // Returns the predicate narrowed to 0 <= e < bound, or nullopt if the narrowed predicate is never true. Bounds on expressions that
+  // differ only in offset become one check.
   std::optional<std::uint32_t> with_guard(std::uint32_t guard, const Expression& e, std::int64_t bound);
-  // Sets axes first .. end of `out` from their row-major position `linear`. Returns false if other loops are wanted first.
+  // Sets axes first .. end of `out` from their row-major position `linear`. Returns false if it asks for other loops first.
   bool spread(Expression linear, List shape, std::size_t first, std::size_t end, std::vector<std::uint32_t>& out,
               std::int64_t interleaved = 0);
   // Returns how many boxes of a Piecewise alternate along its last axis, one index each, or 0. Looks through views of the Piecewise.
@@ -237,9 +237,10 @@ class Planner {
       for (const std::int64_t o : operands) f(static_cast<NodeId>(o), d.operand_map);
     }
   }
-  // Computes a value that is read with one index under several predicates only once, under the weakest predicate that the others imply.
+  // If a value is read with one index under several predicates, computes it only once, under the weakest predicate that the other
+  // predicates imply.
   void share(NodeId id);
-  // True if the checks of `more` imply those of `fewer`.
+  // True if the checks of `more` imply the checks of `fewer`.
   bool includes(const std::vector<std::uint32_t>& more, const std::vector<std::uint32_t>& fewer) const;
   Demand& demand_of(NodeId id, std::uint32_t map);
   std::uint32_t value_of(NodeId id, std::uint32_t map) { return demand_of(id, map).statement; }
@@ -293,8 +294,8 @@ class Planner {
     std::vector<std::uint32_t> used;
     // By access: position in `used` of the expression that selects the array of an array list, or kNone.
     std::vector<std::uint32_t> tables;
-    std::vector<std::uint32_t> quotients;      // quotients in use, inner ones first
-    std::vector<std::uint32_t> kept, reduced;  // loops of more than one iteration that were not merged into others
+    std::vector<std::uint32_t> quotients;      // quotients in use, inner quotients first
+    std::vector<std::uint32_t> kept, reduced;  // loops of more than one iteration that were not merged into other loops
     std::vector<std::int64_t> extent;          // by loop, with the loops merged into it
     std::size_t runs = 0;                      // reduced loops that count runs
     NestKind kind = NestKind::Map;
@@ -313,7 +314,7 @@ class Planner {
   bool contracts() const {
     return std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return ir::is_contraction(s.op); });
   }
-  int worth_as_vector_loop(std::uint32_t loop) const;  // contiguous accesses minus strided ones
+  int worth_as_vector_loop(std::uint32_t loop) const;  // number of contiguous accesses minus number of strided accesses
 };
 
 }  // namespace onepass::compiler

@@ -40,7 +40,7 @@ class Iterations {
     while (id + period < nest.body.size() && repeats(id)) ++id;
     count_ = (id - begin) / period + (id > begin);
   }
-  /// Returns the rerolled loop, with enough iterations joined to one to make it long enough.
+  /// Returns the rerolled loop. Joins iterations until an iteration is long enough.
   Rolled joined(std::uint32_t work) const {
     const std::uint32_t each = (kLongEnough + work - 1) / work;
     Rolled r{begin_, period_ * each, count_ / each, slots_ * each};

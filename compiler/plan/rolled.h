@@ -10,8 +10,8 @@
 namespace onepass::compiler {
 
 /// Rerolled loop: statements begin .. begin + period * count are `count` iterations. Statement k of each iteration has the same operator.
-/// Its operands are either the corresponding values of the same or the preceding iteration, or one value from before the loop. Its scalar
-/// parameter is `slots` further on in each iteration.
+/// Its operands are either the corresponding values of the same or the preceding iteration, or one value from before the loop. The
+/// index of its scalar parameter grows by `slots` in each iteration.
 ///
 /// The first iteration reads initial values from before the loop. Statements after the loop read only values of the last iteration.
 struct Rolled {

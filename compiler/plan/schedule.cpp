@@ -199,7 +199,7 @@ int count_abreast(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return numbers.extents[nest.outer - 1u] >= n && outer / n >= 2 * threads ? n : 1;
 }
 
-// Returns how many iterations of the second-last outer loop form a task. Each of them reads the operand of the unroll-and-jammed loop
+// Returns how many iterations of the second-last outer loop form a task. Each iteration reads the operand of the unroll-and-jammed loop
 // again. The operand's own elements must stay in the second-level cache. The shared operand then comes from the first-level cache instead
 // of from farther away.
 std::int64_t count_rows(const Nest& nest, const NestNumbers& numbers, const Target& target, std::int64_t items, std::int64_t threads) {
@@ -543,7 +543,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
       });
   if (nest.kind == NestKind::Rows && contracts && s.abreast == 1 && !across && numbers.extents[v] >= 4 * s.width) s.width *= 4;
   s.width = std::min(s.width, nest.kind == NestKind::Map && element >= 4 ? 256 : 128);
-  // Code for each element of many loads compiles slowly and does not run faster with wider vectors.
+  // Loads without a gather instruction need code for each element. Such code compiles slowly, and wider vectors do not make it faster.
   constexpr int kElementLoads = 256, kLeastWidth = 16;
   if (nest.kind == NestKind::Map)
     for (const int loads = loads_by_element(nest, target); s.width > kLeastWidth && loads * s.width > kElementLoads;) s.width /= 2;

@@ -53,8 +53,8 @@ struct Schedule {
   std::string key() const;
 };
 
-/// Elements that each fissioned loop of a long body covers before the next one runs. The values passed between them stay in the first-level
-/// cache.
+/// Elements that each fissioned loop of a long body covers before the next loop runs. The values passed between them stay in the
+/// first-level cache.
 inline constexpr std::int64_t kPartBlock = 2048;
 
 struct ScheduleNumbers {
@@ -66,7 +66,7 @@ struct ScheduleNumbers {
   // chunk: split: reduced elements per task; fused columns: rows per task; destination-partitioned scatter: indices per task.
   // chunks: split: tasks per row (or tile); fused columns: tasks; destination-partitioned scatter: ranges.
   std::int64_t chunk = 0, chunks = 1;
-  std::int64_t phases = 1;                         // passes over all tasks; each pass waits for the one before it
+  std::int64_t phases = 1;                         // passes over all tasks; each pass waits for the previous pass
   bool claimed = false;                            // split scan: tasks must start in increasing order
   bool combines_last = false;                      // the last phase only combines and stores results: little work
   std::int64_t shared_bytes = 0;                   // memory shared by all tasks, at kernel parameter `shared`
@@ -82,8 +82,8 @@ struct Scheduled {
 struct ScheduleOptions {
   int threads = 1;
   bool aligned_stores = true;               // the written arrays start at multiples of 64 bytes
-  std::vector<bool> in_place;               // by buffer: it overwrites an array that the kernel reads; empty: none does
-  std::vector<bool> held;                   // by buffer: it is in a thread's scratch (compiler/plan/strips.h); empty: none is
+  std::vector<bool> in_place;               // by buffer: it overwrites an array that the kernel reads; empty: false for all
+  std::vector<bool> held;                   // by buffer: it is in a thread's scratch (compiler/plan/strips.h); empty: false for all
   std::int64_t strip = 0;                   // row count that tasks of a contraction must not cross; 0: no limit
   std::int64_t bytes_beside = 0;            // memory traffic of the other subdomains of the fusion group
   std::int64_t split_work = kThreadedWork;  // less work than this is not shared by splitting rows
@@ -109,8 +109,8 @@ using KernelFunction = void (*)(const std::int64_t* words, std::int64_t begin, s
 /// `shared`. In the next phase, each task combines the sums of its row. The first task of a row stores the values that the row has only
 /// once.
 ///
-/// Fused columns (nest.h): such a nest has two phases. In the first, tasks are blocks of rows, which write partial column results to
-/// `shared`. In the second, tasks are parts of the vector loop (`tile` elements each), which combine the partial results.
+/// Fused columns (nest.h): such a nest has two phases. In the first phase, tasks are blocks of rows, which write partial column results to
+/// `shared`. In the second phase, tasks are parts of the vector loop (`tile` elements each), which combine the partial results.
 ///
 /// Split scans: for an elementwise nest with scans, tasks are chunks of kScanChunk elements. They must start in increasing order, on any
 /// thread. A task sums its blocks, waits for the base of the preceding task and publishes its own base. It then reads its elements again
@@ -130,7 +130,8 @@ struct WordLayout {
   std::uint32_t coefficient_of(std::uint32_t linear, std::uint32_t variable) const { return offset_of(linear) + 1 + variable; }
 };
 
-/// Specialization constants: kernel parameters whose values are constants in the code of a specialized kernel. Pointers never are.
+/// Specialization constants: kernel parameters whose values are constants in the code of a specialized kernel. Pointers are never
+/// constants.
 struct KnownWords {
   std::vector<std::int64_t> words;
   std::vector<bool> known;
@@ -138,7 +139,7 @@ struct KnownWords {
   std::string key() const;
 };
 /// Returns `words` as specialization constants. `slot_known` tells, by position in Nest::slots, which scalar parameters are constants; each
-/// call passes the others.
+/// call passes the other kernel parameters.
 KnownWords known_words(const Nest& nest, std::span<const std::int64_t> words, const std::vector<bool>& slot_known);
 
 /// Returns the kernel parameters except pointers, scalar parameters and the flag address. A body with a Place has a flag address: an i64

@@ -31,9 +31,9 @@ struct SpreadSlots {
   bool holds(DType dtype, int width) const { return any && size_of(dtype) == element && static_cast<std::size_t>(width) * element <= each; }
 };
 
-/// Replicated-row buffers of a nest with short rows. Values that repeat in every row are computed once, for all columns of a row and more
-/// than a vector after them. A vector that starts at any column is then one load. Column numbers and row numbers (relative to the vector's
-/// first row) have such buffers too, in 32 bits.
+/// Replicated-row buffers of a nest with short rows. Values that repeat in every row are computed once, for all columns of a row and for
+/// more than one vector of columns after them. A vector that starts at any column is then one load. Column numbers and row numbers
+/// (relative to the vector's first row) have such buffers too, in 32 bits.
 struct RowPatterns {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> at;       // by statement: byte offset of its replicated-row buffer; kNone: it has none
@@ -42,7 +42,7 @@ struct RowPatterns {
   RowPatterns(const Nest& nest, const Schedule& schedule);
 };
 
-/// Values that fissioned loops pass to later ones, for a block of elements and a vector after it.
+/// Values that fissioned loops pass to later loops, for a block of elements and a vector after it.
 struct PassedOn {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<std::uint32_t> at;  // by statement: byte offset of its block; kNone: no other loop reads it

@@ -18,7 +18,7 @@ Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Tar
   for (const ir::StepLine& line : steps.lines) widest = std::max(widest, size_of(line.dtype));
   Schedule& s = out.schedule;
   s.vector_bytes = target.vector_bytes;
-  // Each step waits for the one before it. Four registers per value hide that latency; a single element has no parallel work.
+  // Each step waits for the previous step. Four registers per value hide that latency; a single element has no parallel work.
   s.width = elements == 1 ? 1 : 4 * target.vector_bytes / static_cast<int>(widest);
   s.masked = true;  // both tiers use this width
   ScheduleNumbers& n = out.numbers;

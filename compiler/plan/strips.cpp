@@ -23,7 +23,7 @@ bool follows_outer_loops(const StripKernel& k) {
          !s.split && !s.by_place && s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
 }
 
-// Returns how many of the outermost loops together have `rows` iterations; 0: none do.
+// Returns how many of the outermost loops together have `rows` iterations; 0 if there are no such loops.
 std::uint32_t loops_of_rows(const StripKernel& k, std::int64_t rows) {
   std::uint32_t found = 0;
   std::int64_t product = 1;
@@ -70,12 +70,12 @@ template <class F> void each_access(const StripKernel& k, F&& f) {
 }
 bool is_written(const StripKernel& k, std::uint32_t buffer) { return k.nest->buffers[buffer].written; }
 
-constexpr std::size_t kMostWaiting = 8;   // kernels that may wait for strips; a chain skips no more of them
+constexpr std::size_t kMostWaiting = 8;   // most kernels that wait for strips because a chain skips them
 constexpr std::size_t kMostMembers = 64;  // kernels of a chain: their values share a cache, and the search stays linear
 
 using Readers = std::unordered_map<NodeId, std::vector<std::uint32_t>>;  // kernels by the value that they read
 
-// Longest run of kernels, from one kernel on, that share rows for one choice of loops. Kernels in between that cannot join wait.
+// Longest run of kernels, from one kernel on, that share rows for one choice of loops. Kernels in between wait if they cannot join.
 class Chain {
  public:
   Chain(std::span<const StripKernel> kernels, const Readers& readers, std::span<const std::uint32_t> order, std::int64_t rows)
@@ -126,7 +126,7 @@ class Chain {
     std::sort(out.values.begin(), out.values.end(), [](const StripValue& a, const StripValue& b) { return a.node < b.node; });
     for (StripValue& v : out.values) v.offset = out.bytes, out.bytes += (v.row_bytes * out.rows + 63) / 64 * 64;
     out.members.resize(members_.size());
-    // Strips longer than the cache only save memory. They pay only for large values.
+    // Strips longer than the cache only save memory. They pay off only for large values.
     const std::int64_t least =
         out.bytes <= target.l2_bytes ? 2 * threads * target.l2_bytes : std::max(16 * threads * out.bytes, target.llc_bytes);
     const bool pays = out.held > least && out.strips() >= 4 * threads;

@@ -3,7 +3,7 @@
 // operands, so that no bit changes.
 //
 // A row is an iteration of a kernel's first outer loops. A kernel is row-local in a value if its row r accesses only row r of the value;
-// the coefficients of its accesses tell. Every row-local kernel that is not cut in other ways can take part.
+// the coefficients of its accesses show this. Every row-local kernel that is not cut in other ways can take part.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct StripValue {
 };
 
 /// Kernels first .. first + members.size(), in the order that find_strips() chose, run in strips. Each of `outer` iterations has `inner`
-/// rows, cut into strips of `rows` rows; the last strip has the remaining ones. In each kernel, strip q of iteration o starts at task o *
+/// rows, cut into strips of `rows` rows; the last strip has the remaining rows. In each kernel, strip q of iteration o starts at task o *
 /// items_of_outer + q * items_of_strip.
 struct Strips {
   std::uint32_t first = 0;

@@ -80,7 +80,7 @@ std::uint64_t constant_value(std::uint64_t bits) { return bits == 0 ? kZeroValue
 std::uint64_t operator_value(Op op, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return mix(mix(leaf(Leaf::Operator, static_cast<std::uint64_t>(op), a), b), c);
 }
-// Value of a checked index at a point: the last one, or a random one derived from the index's operands.
+// Value of a checked index at a point: the last index, or a random index derived from the index's operands.
 enum class Places : std::uint8_t { Last, Drawn };
 std::int64_t place_of(Places places, std::uint64_t index_value, std::int64_t bound) {
   if (bound <= 0) return 0;
@@ -195,7 +195,7 @@ class GraphPoints {
   // Memory that a thread reuses between plans, so that small plans allocate nothing. Entries of earlier epochs are free.
   struct Scratch {
     std::uint64_t epoch = 0;
-    std::vector<Entry> first;                            // by node: the first index met, usually the only one
+    std::vector<Entry> first;                            // by node: the first index met, usually the only index
     std::vector<Entry> known = std::vector<Entry>(256);  // at other indices
     std::vector<TableEntry> tables = std::vector<TableEntry>(64);
     std::vector<std::int64_t> indices;
@@ -224,7 +224,7 @@ class GraphPoints {
   std::vector<std::pair<NodeId, std::uint32_t>>& stack_;
   std::vector<std::int64_t> new_index_;
 
-  // Same as Partition::loads.
+  // Does the same as Partition::loads.
   bool loads(NodeId id, Op op) const {
     if (op == Op::Input || (has_lists_ && partition_.lists.reads(id))) return true;
     return partition_.group_of[id] < group_ && !ir::is_view(op) && !ir::is_source(op);
@@ -386,7 +386,7 @@ class GraphPoints {
     return intern(out);
   }
 
-  // Returns the index of a reduction's operand: `at` along non-reduced axes, the domain point along reduced ones.
+  // Returns the index of a reduction's operand: `at` along non-reduced axes, the domain point along reduced axes.
   std::uint32_t operand_index(NodeId id, std::uint32_t at) {
     const List shape = graph_.shape(graph_.operand(id, 0)), reduced = graph_.attributes(id);
     const std::vector<std::int64_t>& domain = partition_.groups[group_].domain;
@@ -559,10 +559,10 @@ class PlanVerifier {
       if (m.extents[l] < 0 || (m.extents[l] == 0 && !(inner >> l & 1))) return fail(fmt::format("loop i{} has extent {}", l, m.extents[l]));
     for (std::uint32_t k = 0; k < n.linears.size(); ++k) {
       if (n.linears[k].of.size() != variables() || m.coefficients[k].size() != variables())
-        return fail(fmt::format("affine map {} has a wrong number of variables", k));
+        return fail(fmt::format("affine map {} has the wrong number of variables", k));
       for (std::size_t v = 0; v < variables(); ++v)
         if (!is_of_class(n.linears[k].of[v], m.coefficients[k][v]))
-          return fail(fmt::format("the coefficient {} of affine map {} does not match its class", m.coefficients[k][v], k));
+          return fail(fmt::format("the coefficient {} of affine map {} does not match its kind", m.coefficients[k][v], k));
     }
     derived_loops_.clear();
     for (std::uint32_t q = 0; q < n.derived.size(); ++q) {
@@ -682,8 +682,8 @@ class PlanVerifier {
     return true;
   }
 
-  // True if store i and the following stores, one per interleaved index, write adjacent elements along the vector loop. The row ends where
-  // the predicate of the last store says, so that the predicates must count along that row.
+  // True if store i and the following stores, one per interleaved index, write adjacent elements along the vector loop. The predicate of
+  // the last store says where the row ends, so the predicates must count along that row.
   bool are_side_by_side(std::uint32_t i) const {
     const Nest& n = *nest_;
     const std::uint32_t count = n.body[i].count, vector = n.vector_loop();
@@ -1065,7 +1065,8 @@ class PlanVerifier {
     return true;
   }
 
-  // For stores whose index has quotients: marks each element, if they are few.
+  // True if stores whose index has quotients cover each element once. Marks each element. Returns true without a check for an array list or
+  // many elements.
   bool covers_by_list(std::span<const StoreOf> stores, const Layout& layout) {
     constexpr std::int64_t most = 4096;
     const NodeId node = stores[0].node;
@@ -1228,8 +1229,8 @@ class PlanVerifier {
     return true;
   }
 
-  // Sets the point of the domain. Reduced axes follow the reduced loops in row-major order, other axes the other loops; only fused columns
-  // use the latter.
+  // Sets the point of the domain. Reduced axes follow the reduced loops in row-major order, other axes follow the other loops. Only fused
+  // columns use the other axes.
   void set_domain() {
     const std::uint64_t inner = nest_->reduced_mask(), ordered = group_.reduced | group_.ordered;
     std::int64_t reduced = 0, kept = 0;

@@ -15,9 +15,9 @@
 //              axes.
 //   reduced    The reduced loops have as many iterations as the reduced axes have elements.
 //
-// Comparison at points: each nest has one random point and one at the ends of all loops, more if data index. More points are on both sides
-// of the bounds of each check. At each point, the stored value is traced back to its loads in the nest and, independently, in the graph.
-// Operators, scalar parameters, indices and loaded elements must be equal on both paths.
+// Comparison at points: each nest has one random point and one point at the ends of all loops, and more points if it has data-dependent
+// indices. Further points are on both sides of the bounds of each check. At each point, the stored value is traced back to its loads in the
+// nest and, independently, in the graph. Operators, scalar parameters, indices and loaded elements must be equal on both paths.
 //
 // A reduction is traced at one of its elements. A data-dependent index is traced at its last value and at one random value.
 #pragma once
@@ -36,12 +36,12 @@ namespace onepass::compiler {
 void set_verified_points(std::int64_t points) noexcept;
 std::int64_t verified_points() noexcept;
 
-/// True if the operator returns its operand. Conversions do not change compared values: the nest has other conversions than the graph for
-/// halves.
+/// True if the operator returns its operand. Conversions do not change compared values, because the conversions of halves in the nest
+/// differ from the graph's conversions.
 bool is_passed_through(ir::Op op);
 
 /// Returns a description of the errors in the subdomains of a group, followed by the printed nests; empty if there are none. The arguments
-/// are those of plan().
+/// are the same as for plan().
 std::string verify_plan(const ir::Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                         std::span<const Planned> pieces, std::span<const Layout> targets = {});
 

@@ -1,6 +1,6 @@
 // Loops over a tile: a few hundred elements that stay in the first-level cache. A TileProgram (tiles.h) consists of them. There are loops
-// for one primitive, for two, and for the parts of reductions. They are compiled from the `meaning` column of ops.def, once per instruction
-// set, and give the same result bits as kernels.
+// for one primitive, for two primitives, and for the parts of reductions. They are compiled from the `meaning` column of ops.def, once per
+// instruction set, and give the same result bits as kernels.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TilePair {
   bool behind;  // true: y = second(c, first(a, b)); false: y = second(first(a, b), c)
 };
 /// Returns the loop of a pair with operands of one type. Returns null unless both are sums, differences, products or quotients of floats.
-/// `a` or `b` must be a tile; if the operator commutes, `a` must be one.
+/// `a` or `b` must be a tile; if the operator commutes, `a` must be a tile.
 TileLoop tile_pair(TilePair pair, DType dtype, unsigned uniform, const Target& target);
 
 /// Returns the loop that converts the bits of halves to f32 values, or with `to_half` f32 values to the bits of the nearest halves.

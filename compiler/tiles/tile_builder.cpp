@@ -20,7 +20,7 @@ using Kind = Statement::Kind;
 
 namespace {
 
-// Nanoseconds per pass over a tile of f32, measured on an AMD Zen 5; those of reductions on an Intel Sapphire Rapids. The choice between
+// Nanoseconds per pass over a tile of f32, measured on an AMD Zen 5; for reductions, on an Intel Sapphire Rapids. The choice between
 // the tiled interpreter and compiled code needs no better estimates.
 constexpr double kFusedPasses = 0.2;  // passes of an operator that is inlined in a loop
 constexpr double kPassNanoseconds = 0.04, kStridedNanoseconds = 0.8, kStepNanoseconds = 4;
@@ -94,7 +94,7 @@ class TileBuilder {
   enum class Memory : std::uint8_t {
     Own,        // a cell, or a tile while it is needed
     Kept,       // a tile during a whole row
-    Elsewhere,  // where an access reads or stores, or as the run sets it
+    Elsewhere,  // the address that an access uses or that the run sets
   };
   struct Value {
     DType dtype;
@@ -414,7 +414,7 @@ class TileBuilder {
     });
   }
 
-  // Emits a store. The stores of a list run in order, and an earlier one may overwrite the array that a value is read from.
+  // Emits a store. The stores of an array list run in order. An earlier store may overwrite the array that a value is read from.
   bool store(const Statement& s, TileSteps& to) {
     std::uint32_t stored = spread(of_[s.a], is_inner(s) ? Level::Element : Level::Row);
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
@@ -663,8 +663,8 @@ class TileBuilder {
     }
   }
 
-  // Joins a step with the next one if only that one needs its value, so that the value is not stored and loaded. Does not join steps that a
-  // Skip counts.
+  // Joins a step with the next step if only that step needs its value, so that the value is not stored and loaded. Does not join steps that
+  // a Skip counts.
   void join_pairs(TileSteps& all) {
     std::vector<std::uint32_t> uses(values_.size(), 0);
     for_each_list([&](const TileSteps& list) {
@@ -802,7 +802,7 @@ class TileBuilder {
     } else {
       const auto most = static_cast<std::uint64_t>(kHalfCache / tile_bytes);
       f.tile = std::clamp(static_cast<std::int64_t>(std::bit_floor(most)), TileProgram::kFewest, TileProgram::kMost);
-      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // one of several tiles is one of eight rows, or part of a tree
+      if (rows || nest_.has_columns()) f.tile = TileProgram::kFewest;  // a tile may be one of eight rows, or part of a tree
     }
     f.tile_bytes = f.tile * widest;
     for (std::uint32_t v = 0; v < values_.size(); ++v)

@@ -20,7 +20,7 @@ void TileRun::columns(const TileProgram& program, const std::int64_t* words, std
   for (std::int64_t block = begin; block < end; ++block) first.column_block(runs, block);
 }
 
-// Runs all sweeps of a row except the last.
+// Runs all sweeps of a row except the last sweep.
 void TileRun::enter_column_row(std::int64_t row) {
   for (std::uint32_t l = p_.outer_; l-- > 0;) {
     index_[l] = l == 0 ? row : row % extent(l);

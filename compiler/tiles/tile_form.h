@@ -34,7 +34,7 @@ struct TileStep {
   };
   Kind kind;
   std::uint8_t size = 0;  // bytes of an element (Load, Store, Fill)
-  // Store, Skip and Fill, several rows per tile: a is one element. With one_guard, so is b.
+  // Store, Skip and Fill, several rows per tile: a is one element. With one_guard, b is also one element.
   bool one = false;
   // Load, several rows per tile: if the rows are consecutive in the array, y is the array's memory.
   bool in_place = false;
@@ -72,7 +72,7 @@ struct TileChain {
   static constexpr std::int64_t kMostSteps = 32;  // iterations of the serial loop for which operands are computed ahead
   std::uint32_t fold = TileStep::kNone;           // kNone: the sweep is not such a contraction
   std::uint32_t x_access = TileStep::kNone, y_access = TileStep::kNone;
-  bool y_varies = false;  // it varies with the last outer loop; its iterations are processed one by one
+  bool y_varies = false;  // y varies with the last outer loop, whose iterations are processed one by one
 };
 
 struct TileForm {

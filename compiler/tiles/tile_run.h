@@ -82,8 +82,8 @@ class TileRun {
   void begin_scan_rows(const TileForm::Sweep& sweep, std::int64_t n, bool first);
 
   // ---- tile_reduce.cpp
-  // Runs all stages and sweeps, or those of a phase, over elements begin .. begin + n of the vector loop (Lanes nests: all of it). The
-  // task's elements start at `item_begin`. A contraction of rows runs over several iterations of the last outer loop.
+  // Runs all stages and sweeps, or the stages and sweeps of a phase, over elements begin .. begin + n of the vector loop (Lanes nests: all
+  // of it). The task's elements start at `item_begin`. A contraction of rows runs over several iterations of the last outer loop.
   void sweeps(std::int64_t item_begin, std::int64_t begin, std::int64_t n, std::int64_t rows);
   void stage(std::size_t stage, std::int64_t begin, std::int64_t n, bool values, bool stores);
   void sweep(std::size_t sweep, std::int64_t begin, std::int64_t n, std::int64_t first_r, std::int64_t last_r, std::int64_t rows);
@@ -93,11 +93,11 @@ class TileRun {
   // increased.
   void set_serial(std::int64_t i);
   void carry_serial();
-  // Calls f(r) for each iteration of the serial loops that has elements in first_r .. last_r. r is that of its first element.
+  // Calls f(r) for each iteration of the serial loops that has elements in first_r .. last_r. r is the position of its first element.
   template <class F> void each_serial(std::int64_t first_r, std::int64_t last_r, F&& f);
   void lanes_sweep(const TileForm::Sweep& sweep, std::int64_t first_r, std::int64_t last_r);
   void begin_lanes(const TileForm::Sweep& sweep, std::int64_t first_r);
-  // Returns how many of the elements from j on, and below `to`, run together. The row starts at r0.
+  // Returns how many elements run together, from j on and below `to`. The row starts at r0.
   std::int64_t tile_length(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t to) const;
   void lanes_tile(const TileForm::Sweep& sweep, std::int64_t r0, std::int64_t j, std::int64_t n);
   void end_lanes(const TileForm::Sweep& sweep);

@@ -34,8 +34,8 @@ class TileProgram {
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
   /// Estimates the nanoseconds of all tasks with these kernel parameters on one thread.
   double nanoseconds(std::span<const std::int64_t> words) const;
-  /// Estimates the same for compiled code of the baseline tier. A contraction in the tiled interpreter is an order of magnitude faster,
-  /// because its loops keep sums in registers.
+  /// Estimates the nanoseconds of all tasks for compiled code of the baseline tier. A contraction in the tiled interpreter is an order of
+  /// magnitude faster, because its loops keep sums in registers.
   double quick_nanoseconds(std::span<const std::int64_t> words) const;
   /// Estimates the nanoseconds of compiling the nest in the baseline tier.
   double compile_nanoseconds() const;
@@ -62,14 +62,14 @@ class TileProgram {
   std::vector<std::uint32_t> linear_of_;  // by access
   std::vector<std::uint32_t> check_of_;   // by check: its affine map
   std::unique_ptr<const TileForm> form_;
-  // For several sweeps along rows that fit into one tile. Each value is computed once and stays in memory for later sweeps.
+  // Form for several sweeps along rows that fit into one tile. Each value is computed once and stays in memory for later sweeps.
   std::unique_ptr<const TileForm> whole_;
-  // For reductions of short rows and for arrays that are read across the vector loop. Several rows run together.
+  // Form for reductions of short rows and for arrays that are read across the vector loop. Several rows run together.
   std::unique_ptr<const TileForm> abreast_;
   bool runs_abreast(const std::int64_t* words) const;
   std::int64_t scratch_bytes_ = 0;
   bool contracts_ = false;      // contracts rows by TileChain
-  std::size_t primitives_ = 0;  // primitives per element, including those of expansions
+  std::size_t primitives_ = 0;  // primitives per element, including the primitives of expansions
   std::size_t steps_ = 0, bytes_ = 0;
 };
 

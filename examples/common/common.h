@@ -37,7 +37,7 @@ inline void write_png(const std::string& path, const onepass::Array& picture) {
 
 inline double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// Returns the median time of several calls, in seconds, without the first one.
+/// Returns the median time of several calls, in seconds, without the first call.
 template <class F> double time_of(F&& call, int calls = 9) {
   call();
   std::vector<double> times;

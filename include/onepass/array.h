@@ -222,7 +222,7 @@ class ONEPASS_API Array {
     return wrap_pointer_owned(data, dtype, shape, strides, read_only, detail::Shared<Owner>::make(std::move(owner)), Device::cpu());
   }
   /// Wraps GPU memory; `data` is a device pointer. Inside a StreamScope of this thread, the elements must be ready for later work on its
-  /// stream; outside of one, they must be ready at the call.
+  /// stream. Outside of a StreamScope, they must be ready at the call.
   static Array wrap_pointer(void* data, DType dtype, Extents shape, Extents strides, bool read_only, Device device) {
     return wrap_pointer_owned(data, dtype, shape, strides, read_only, nullptr, device);
   }
@@ -279,7 +279,7 @@ class ONEPASS_API Array {
     if (read_only_) fail_read_only();
     return data_;
   }
-  /// Returns the address range of the elements: the first byte and one past the last. Both are equal if size() is 0.
+  /// Returns the address range of the elements: the first byte and one past the last byte. Both are equal if size() is 0.
   std::pair<const std::byte*, const std::byte*> byte_range() const noexcept;
 
   // ---- elements ----
@@ -321,7 +321,7 @@ class ONEPASS_API Array {
   /// view.
   Array reshape(Extents shape) const;
   /// Returns elements start, start + step, … before stop, clamped as in Python. Throws ValueError for step 0. kToEnd includes the last
-  /// element of the axis, or the first for a negative step.
+  /// element of the axis, or the first element for a negative step.
   static constexpr std::int64_t kToEnd = INT64_MAX;
   Array slice(int axis, std::int64_t start, std::int64_t stop = kToEnd, std::int64_t step = 1) const;
   Array flip(int axis) const;

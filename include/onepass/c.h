@@ -1,8 +1,8 @@
 /* onepass for C, and for every language that can call C: formulas, arrays, options. C99; docs/c.md is the guide.
  *
- * Every function that can fail returns a status: ONEPASS_OK or the kind of error. onepass_last_error() returns its text. No exception leaves
- * this interface. Objects are handles: the caller of a function that creates a handle must release it once. Releasing null does nothing.
- * Several threads may use an array handle or a formula at the same time.
+ * Every function that can fail returns a status: ONEPASS_OK or the kind of error. onepass_last_error() returns its text. No exception
+ * leaves this interface. Objects are handles: the caller of a function that creates a handle must release it once. Releasing null does
+ * nothing. Several threads may use an array handle or a formula at the same time.
  *
  * The interface only grows: compiled programs stay valid while onepass_abi_version() returns their ONEPASS_ABI_VERSION. */
 #ifndef ONEPASS_C_H
@@ -48,7 +48,7 @@ ONEPASS_C_API const char* onepass_last_error(void);
 /* ---- arrays */
 
 #ifdef __cplusplus
-#define ONEPASS_C_INT : int32_t /* callers may pass any number: one that is not a dtype is an error */
+#define ONEPASS_C_INT : int32_t /* callers may pass any number; a number that is not a dtype is an error */
 #else
 #define ONEPASS_C_INT
 #endif
@@ -85,7 +85,8 @@ ONEPASS_C_API onepass_status onepass_array_wrap(void* data, onepass_dtype dtype,
                                                 int read_only, void (*release)(void* context), void* context, onepass_array** out);
 
 struct DLManagedTensorVersioned; /* from dlpack.h, version 1.0 or later */
-/** Takes over a DLPack tensor; calls its deleter after the last array of its memory is released. On an error the caller keeps the tensor. */
+/** Takes over a DLPack tensor; calls its deleter after the last array of its memory is released. On an error, the caller keeps the
+ * tensor. */
 ONEPASS_C_API onepass_status onepass_array_from_dlpack(struct DLManagedTensorVersioned* tensor, onepass_array** out);
 /** Exports the elements to another library, which calls the tensor's deleter when it is done. */
 ONEPASS_C_API onepass_status onepass_array_to_dlpack(const onepass_array* array, struct DLManagedTensorVersioned** out);
@@ -115,7 +116,8 @@ ONEPASS_C_API onepass_status onepass_options_new(onepass_options** out);
 ONEPASS_C_API void onepass_options_release(onepass_options* options);
 /** Sets one option by its name in docs/api.md: "mode" ("adaptive", "generic", "specialized", "unfused", "reference"), "relax" ("contract",
  * "reassociate", "approximate", "all", "none"; several with commas), "threads", "vector_bytes", "depth", "after_calls", "memory_budget",
- * "array_bytes", "work", "compile_ms" (numbers), "compile" ("allowed", "never"), "check_nan" ("true", "false"), "device" ("cpu", "cuda:0"). */
+ * "array_bytes", "work", "compile_ms" (numbers), "compile" ("allowed", "never"), "check_nan" ("true", "false"), "device" ("cpu",
+ * "cuda:0"). */
 ONEPASS_C_API onepass_status onepass_options_set(onepass_options* options, const char* name, const char* value);
 /** Sets the stop function. A call runs `stop(context)` on the calling thread, before it begins and then about every 20 ms. If the result is
  * nonzero, the call ends with ONEPASS_CANCELLED_ERROR. */
@@ -177,11 +179,12 @@ static inline onepass_value onepass_of_int(int64_t value) {
   return v;
 }
 
-/** Calls the formula. `arguments` are all inputs in order; `results` has one entry for each output. The caller must release each result. On an
- * error no result is set. */
+/** Calls the formula. `arguments` are all inputs in order; `results` has one entry for each output. The caller must release each result. On
+ * an error no result is set. */
 ONEPASS_C_API onepass_status onepass_formula_call(const onepass_formula* formula, const onepass_value* arguments, size_t argument_count,
                                                   onepass_array** results, size_t result_count);
-/** Calls the formula with existing destinations, each of its result's exact shape and type. They may overlap arguments but not each other. */
+/** Calls the formula with existing destinations, each of its result's exact shape and type. They may overlap arguments but not each
+ * other. */
 ONEPASS_C_API onepass_status onepass_formula_into(const onepass_formula* formula, const onepass_value* arguments, size_t argument_count,
                                                   onepass_array* const* targets, size_t target_count);
 

@@ -48,7 +48,7 @@ struct StreamHolder;
 /// Scope in which this thread's calls and copies on that device use the caller's stream. `stream` is a `CUstream` or `cudaStream_t`; null
 /// is CUDA's default stream. A call only enqueues its work: later work on the stream runs after it.
 ///
-/// Arrays may move between scopes and threads: each use waits, on the device, for the previous one. The handle must be valid throughout
+/// Arrays may move between scopes and threads: each use waits, on the device, for the previous use. The handle must be valid throughout
 /// the scope. Scopes of one thread must end in reverse order.
 class ONEPASS_API StreamScope {
  public:

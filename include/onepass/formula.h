@@ -57,7 +57,7 @@ class ONEPASS_API FormulaResults {
   const Array& operator[](std::string_view name) const;
   const Array& operator[](const char* name) const { return (*this)[std::string_view(name)]; }
   const std::vector<std::string>& names() const { return *names_; }
-  /// Converts the result of a formula with one output: `Array y = price(…)`. Throws ValueError if there are more.
+  /// Converts the result of a formula with one output: `Array y = price(…)`. Throws ValueError if there are more outputs.
   operator Array() const { return only(); }  // NOLINT: implicit by design
   std::vector<Array>::const_iterator begin() const { return arrays_.begin(); }
   std::vector<Array>::const_iterator end() const { return arrays_.end(); }
@@ -72,7 +72,7 @@ class ONEPASS_API FormulaResults {
   detail::Shared<const std::vector<std::string>> names_;
 };
 
-/// A compiled formula. A handle: copies refer to the same function. Several threads may call it at once.
+/// A compiled formula. It is a handle: copies refer to the same function. Several threads may call it at once.
 ///
 ///     auto price = formula("discount = exp(-r*t); value = s*discount; delta = grad(sum(value), [s])");
 ///     auto results = price({{"s", s}, {"r", 0.03}, {"t", t}});
@@ -112,11 +112,11 @@ class ONEPASS_API Formula {
   Comparison compare(std::initializer_list<NamedArgument> arguments) const;
   Comparison compare(std::span<const NamedArgument> arguments) const;
 
-  /// Returns the optimized graph of the last call; empty before the first.
+  /// Returns the optimized graph of the last call; empty before the first call.
   GraphView graph() const;
   /// Returns the graph of the last call as recorded, before any pass, without values that no result needs.
   GraphView recorded_graph() const;
-  /// Returns the optimized graph of the last call in printed form; empty before the first.
+  /// Returns the optimized graph of the last call in printed form; empty before the first call.
   std::string last_graph() const;
   std::string explain() const;
   // These functions work as in CompiledFunction (onepass/function.h).

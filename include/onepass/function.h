@@ -69,19 +69,19 @@ template <> class [[nodiscard]] Result<void> {
   std::string error_;
 };
 
-/// Returns the optimized graph of this thread's last call in printed form; empty before the first.
+/// Returns the optimized graph of this thread's last call in printed form; empty before the first call.
 ONEPASS_API
 std::string last_optimized_graph();
 
 namespace detail {
 
-/// The number of results at the top level: `into` takes one destination for each.
+/// The number of results at the top level: `into` takes one destination for each result.
 template <class R> inline constexpr std::size_t kTargets = 1;
 template <class... T> inline constexpr std::size_t kTargets<std::tuple<T...>> = sizeof...(T);
 template <class A, class B> inline constexpr std::size_t kTargets<std::pair<A, B>> = 2;
 template <class T, std::size_t N> inline constexpr std::size_t kTargets<std::array<T, N>> = N;
 
-/// True if Y is one object with a destination for each result in R: a tuple, pair or array, where R is one.
+/// True if R is a tuple, pair or array, and Y is such an object with a destination for each result.
 template <class R, class Y> constexpr bool are_targets_of() {
   if constexpr (requires { std::tuple_size<R>::value, std::tuple_size<std::remove_cv_t<Y>>::value; }) {
     if constexpr (std::tuple_size<std::remove_cv_t<Y>>::value != kTargets<R>) return false;
@@ -202,12 +202,12 @@ class ONEPASS_API Inlining {
 
 }  // namespace detail
 
-/// A bound call, `auto call = f.bind(y, x)`: `call()` recomputes y from x. Copies are the same call, and one thread at a time may use it.
-/// It has dedicated memory for intermediates and for arguments that a destination overlaps.
+/// A bound call, `auto call = f.bind(y, x)`: `call()` recomputes y from x. Copies refer to the same call. Only one thread at a time may use
+/// it. It has dedicated memory for intermediates and for arguments that a destination overlaps.
 using BoundCall = detail::BoundCore;
 
-/// A compiled function, as returned by `compile`. A handle: copies refer to the same function. Several threads may call it at once. Each
-/// new combination of argument types, shapes and layouts runs the C++ function once more, on the calling thread, to record it.
+/// A compiled function, as returned by `compile`. It is a handle: copies refer to the same function. Several threads may call it at once.
+/// Each new combination of argument types, shapes and layouts runs the C++ function once more, on the calling thread, to record it.
 template <class F, class R, class... P> class CompiledFunction {
   template <class T> static constexpr void check_parameter() {
     using U = std::remove_cvref_t<T>;
@@ -244,7 +244,7 @@ template <class F, class R, class... P> class CompiledFunction {
 
   /// Calls the function and returns new results. For each Tensor parameter, pass an Array or a weakly typed number; tuples, vectors and
   /// the like nest as in the function. A call with Tensors, inside a function that is being recorded, records this function into that
-  /// one.
+  /// function.
   ///
   /// Errors    any onepass::Error, before any computation; InternalError is a defect of onepass.
   template <class... A> auto operator()(A&&... a) const {
@@ -288,8 +288,8 @@ template <class F, class R, class... P> class CompiledFunction {
   };
 
   /// Writes to existing memory: `f.into(y)(x)`, `f.into(loss, discard)(x)`. Several destinations may be passed as one tuple, pair or
-  /// array. Each must have its result's exact shape and type, with any strides; it may overlap arguments but not another destination.
-  /// Allocates only if a result would overwrite an argument too early.
+  /// array. Each destination must have its result's exact shape and type, with any strides; it may overlap arguments but not another
+  /// destination. Allocates only if a result would overwrite an argument too early.
   template <class... Y> Into into(Y&&... y) const {
     Into call(core_);
     add_targets(call.targets_, y...);
@@ -318,7 +318,7 @@ template <class F, class R, class... P> class CompiledFunction {
   /// Returns the optimized graph of the last call in printed form; empty before the first.
   std::string last_graph() const { return core_.last_graph(); }
   /// Runs the call in this function's mode and in mode unfused (mode reference for an unfused function). Reports whether all bits agree,
-  /// and otherwise the first differing operator and element. A debugging aid: slow, and needs much memory.
+  /// and otherwise the first differing operator and element. This is a debugging aid: it is slow and needs much memory.
   template <class... A> Comparison compare(const A&... a) const {
     static_assert(sizeof...(A) == sizeof...(P), "onepass: the call and the function have different numbers of arguments");
     const Flat flat = flatten(a...);
@@ -339,7 +339,7 @@ template <class F, class R, class... P> class CompiledFunction {
 
   /// Prepares for calls of these signatures, without running them: `f.warm_up({"f32[64,256] f32[256]"})`. The texts have the form of
   /// `signatures()` (docs/runtime.md). Compiles and optimizes the kernels on this thread's threads before it returns, so that the first
-  /// call is as fast as later ones. With Tier::quick, it compiles only the baseline tier. A signature includes the thread limit, so call
+  /// call is as fast as later calls. With Tier::quick, it compiles only the baseline tier. A signature includes the thread limit, so call
   /// it under the same `thread_count()`.
   ///
   /// Errors    ValueError for a text that is not a signature; recording errors for a signature that the function does not accept.
@@ -354,7 +354,7 @@ template <class F, class R, class... P> class CompiledFunction {
   /// line that is not a signature.
   int warm_up_file(const std::string& path) const { return core_.warm_up_file(path); }
   /// Waits until the kernels of all remembered calls are optimized; `timeout` is a std::chrono::duration. False if the timeout expires
-  /// first. Also waits for shape-specialized kernels that are being compiled, but starts none.
+  /// first. Also waits for shape-specialized kernels that are being compiled, but starts no new kernels.
   template <class Duration> bool wait_until_optimized(Duration timeout) const {
     return core_.wait_until_optimized(detail::nanoseconds_of(timeout));
   }
@@ -393,7 +393,7 @@ template <class F, class R, class... P> class CompiledFunction {
     if constexpr (sizeof...(Y) == 1 && (!requires { std::tuple_size<R>::value; } || (detail::kTargetsOf<R, Y> && ...))) {
       (Nest::target(targets, y), ...);
     } else {
-      static_assert(sizeof...(Y) == detail::kTargets<R>, "onepass: pass one target for each result (onepass::discard skips a result)");
+      static_assert(sizeof...(Y) == detail::kTargets<R>, "onepass: pass one destination for each result (onepass::discard skips a result)");
       std::tuple<Y&...> all{y...};
       Nest::target(targets, all);
     }
@@ -401,7 +401,7 @@ template <class F, class R, class... P> class CompiledFunction {
   template <class... Z> static Flat split(Targets& targets, Z&... z) {
     constexpr bool together = sizeof...(Z) == 1 + sizeof...(P);  // all destinations in one tuple, pair or array
     constexpr std::size_t n = together ? 1 : detail::kTargets<R>;
-    static_assert(sizeof...(Z) == n + sizeof...(P), "onepass: pass one target for each result, then the arguments");
+    static_assert(sizeof...(Z) == n + sizeof...(P), "onepass: pass one destination for each result, then the arguments");
     std::tuple<Z&...> all{z...};
     [&]<std::size_t... I>(std::index_sequence<I...>) { add_targets(targets, std::get<I>(all)...); }(std::make_index_sequence<n>{});
     return [&]<std::size_t... I>(std::index_sequence<I...>) { return flatten(std::get<n + I>(all)...); }(std::index_sequence_for<P...>{});

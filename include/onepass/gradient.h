@@ -1,5 +1,5 @@
-// Derivatives: of values that are being recorded, fused with them, and of functions called with Arrays. docs/gradients.md is the guide.
-// grad and vjp of single Tensors are in tensor.h. Works under -fno-exceptions -fno-rtti.
+// Differentiates recorded values, in the same kernels, and functions called with Arrays. docs/gradients.md is the guide. grad and vjp of
+// single Tensors are in tensor.h. Works under -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <concepts>
@@ -21,8 +21,8 @@
 
 namespace onepass {
 
-/// Method of `jacobian`: one cotangent for each element of the result, one tangent for each element of the argument, or whichever needs
-/// fewer.
+/// Method of `jacobian`. rows: one cotangent for each element of the result; columns: one tangent for each element of the argument; fewer:
+/// the method that needs fewer of them.
 enum class JacobianBy : std::uint8_t { fewer, rows, columns };
 
 namespace detail {
@@ -157,7 +157,7 @@ template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianB
 }
 
 /// A function with a user-written derivative. `backward(args…, result, cotangent)` returns the gradient by each argument, nested like the
-/// arguments (a tuple for several); a literal 0 means no gradient. Both functions are recorded like all others.
+/// arguments (a tuple for several); a literal 0 means no gradient. Both functions are recorded like all other functions.
 ///
 /// Integer arguments, numbers and captured values get no gradient. Higher derivatives differentiate the operators that backward records.
 ///
@@ -333,7 +333,7 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
   /// Returns one argument's gradient, or a tuple of gradients. Throws ShapeError for a cotangent whose shape differs from its result's.
   template <class... C> auto operator()(const C&... cotangents) const {
     detail::DynamicFlat flat;
-    const std::tuple<C...> all(cotangents...);  // `flat` refers to it
+    const std::tuple<C...> all(cotangents...);  // `flat` refers to the tuple
     if constexpr (sizeof...(C) == 1) detail::Nest<R>::flatten(flat, std::get<0>(all));
     else detail::Nest<R>::flatten(flat, all);
     std::vector<Array> gradients = core_(flat.arguments());
@@ -348,8 +348,8 @@ template <class R, class... P, class... A> class Pullback<R, std::tuple<P...>, A
   void reset() { core_.reset(); }
   /// Returns the kept values, with the reasons.
   PullbackStats stats() const { return core_.stats(); }
-  /// Returns the record of the forward call. Its `backward` is the last backward call of this function with such arguments, or the
-  /// planned one.
+  /// Returns the record of the forward call. Its `backward` is the last backward call of this function with such arguments, or the planned
+  /// backward call.
   ExecutionRecord last_execution(Detail detail = Detail::plan) const { return core_.last_execution(detail); }
 
  private:

@@ -34,7 +34,7 @@ class ONEPASS_API GraphView {
     /// Returns the operator's attributes, such as axes, starts, steps and amounts.
     std::span<const std::int64_t> attributes() const;
     std::vector<Node> operands() const;
-    /// Returns the nodes that read this one, each once, in order.
+    /// Returns the nodes that read this node, each once, in order.
     std::vector<Node> users() const;
     /// Returns an input's name; empty for other nodes.
     std::string_view name() const;
@@ -91,16 +91,16 @@ class ONEPASS_API GraphView {
   std::vector<Node> outputs() const;
   /// Returns the names of the outputs(): `out`, `out0`, `loss`, ….
   std::vector<std::string> output_names() const;
-  /// Returns the printed form; `onepass diff` compares two of them.
+  /// Returns the printed form; `onepass diff` compares two printed forms.
   std::string text() const;
   /// Parses a printed form. Throws ValueError with the line and the problem.
   static GraphView parse(std::string_view text);
-  /// Writes text() to a file, or parses one. Throws IoError if the file cannot be written or read.
+  /// Writes text() to a file, or parses a file. Throws IoError if the file cannot be written or read.
   void save(const std::string& path) const;
   static GraphView load(const std::string& path);
 
-  /// True if both compute the same from their inputs and literals, operator by operator. Ignores names, source lines, literal values and
-  /// the order of independent operators.
+  /// True if both graphs compute the same results from their inputs and literals, operator by operator. Ignores names, source lines,
+  /// literal values and the order of independent operators.
   friend ONEPASS_API
   bool operator==(const GraphView& a, const GraphView& b);
 

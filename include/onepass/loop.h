@@ -84,7 +84,7 @@ template <HasTensors S> S state_of(const S& like, const StateLoop& loop) {
   return with_tensors<S>(like, next);
 }
 
-/// Converts the return value of a step to the state of the next one.
+/// Converts the return value of a step to the state of the next step.
 template <class S, class R> S next_state(R&& returned) {
   static_assert(std::convertible_to<R&&, S>,
                 "onepass: the step function of a loop must return the next state, with the same type as the state that it takes");

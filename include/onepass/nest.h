@@ -49,7 +49,7 @@ struct CallArgument : NumberValue {
   template <Number T> explicit CallArgument(T value) : NumberValue(value) {}
 };
 
-// ---- flat lists. `structure` holds the rest of the nesting: lengths of vectors, which optionals are present, values of Static.
+// ---- flat lists. `structure` holds the other data of the nesting: lengths of vectors, which optionals are present, values of Static.
 
 template <std::size_t N> struct StaticFlat {
   std::array<CallArgument, (N > 0 ? N : 1)> leaves;
@@ -140,12 +140,12 @@ class ONEPASS_API ResultReader {
 template <class Nest, class Flat> void discard_leaves(Flat& flat) {
   static_assert(!Nest::dynamic,
                 "onepass: the number of results in a vector is unknown before the call, so it cannot be discarded as a whole. Pass a "
-                "vector of targets, or return a tuple");
+                "vector of destinations, or return a tuple");
   for (std::size_t i = 0; i < Nest::leaves; ++i) flat.leaf(nullptr);
 }
 
 // ---- nesting of each type. leaves: the number of tensors, if fixed; dynamic: true if not fixed. visit(value, f) calls f for each leaf.
-// The value is of the type, or nests like it with Arrays or numbers in place of Tensors.
+// The value has the type, or nests like it with Arrays or numbers in place of Tensors.
 template <class T> struct Nest {
   static constexpr bool known = false;
   static constexpr bool dynamic = false;
@@ -168,7 +168,7 @@ template <> struct Nest<Tensor> {
     if constexpr (std::same_as<std::remove_const_t<Y>, Array>)
       flat.leaf(const_cast<Array*>(&y));  // the handle is unchanged; its elements are written
     else if constexpr (std::same_as<std::remove_const_t<Y>, Discard>) flat.leaf(nullptr);
-    else static_assert(kNever<Y>, "onepass: a target must be an Array or onepass::discard");
+    else static_assert(kNever<Y>, "onepass: a destination must be an Array or onepass::discard");
   }
 };
 
@@ -244,7 +244,7 @@ template <class T> struct Nest<std::optional<T>> {
     if (in.note() == 0) return std::nullopt;
     return Inner::read(in);
   }
-  // A result is named like the element of a vector of none or one.
+  // Names the result like the element of a vector with at most one element.
   static void write(ResultWriter& out, const std::optional<T>& value) {
     if (!value) return;
     out.enter(0, true);
@@ -337,7 +337,7 @@ template <class Tuple, class... T> struct NestTuple {
     if constexpr (std::is_same_v<std::remove_const_t<Y>, Discard>) {
       discard_leaves<NestTuple>(flat);
     } else {
-      static_assert(std::tuple_size<std::remove_const_t<Y>>::value == sizeof...(T), "onepass: pass one target for each result");
+      static_assert(std::tuple_size<std::remove_const_t<Y>>::value == sizeof...(T), "onepass: pass one destination for each result");
       [&]<std::size_t... I>(std::index_sequence<I...>) { (Nest<T>::target(flat, std::get<I>(y)), ...); }(Indices{});
     }
   }
@@ -504,9 +504,9 @@ template <class S, class... F> struct NestStruct<S, std::tuple<F&...>> {
   }
   template <class Flat, class Y> static void target(Flat& flat, Y& y) {
     constexpr bool is_discard = std::is_same_v<std::remove_const_t<Y>, Discard>;
-    static_assert(
-        is_discard || kSameTemplate<S, std::remove_const_t<Y>>,
-        "onepass: the result is a struct of Tensors, such as Layer<Tensor>. Pass the same struct of Arrays as the target: Layer<Array>");
+    static_assert(is_discard || kSameTemplate<S, std::remove_const_t<Y>>,
+                  "onepass: the result is a struct of Tensors, such as Layer<Tensor>. Pass the same struct of Arrays as the destination: "
+                  "Layer<Array>");
     if constexpr (is_discard) {
       discard_leaves<Inner>(flat);
     } else if constexpr (kSameTemplate<S, std::remove_const_t<Y>>) {

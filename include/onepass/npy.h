@@ -15,8 +15,8 @@ namespace onepass {
 /// The file is read, not mapped, because truncation of a mapped file kills the process. To map a file, map it yourself and `wrap` it with
 /// its owner.
 ///
-/// Errors: IoError, one sentence that names the file, if it cannot be read or is not an .npy file. Also if it has another size than its
-/// header says, or an unknown dtype. The size is checked before memory is allocated.
+/// Errors: IoError, one sentence that names the file, if it cannot be read or is not an .npy file. It is also thrown if the size differs
+/// from the header's, or if the dtype is unknown. The size is checked before memory is allocated.
 ONEPASS_API
 Array load_npy(const std::string& path);
 
@@ -25,7 +25,7 @@ struct SaveOptions {
 };
 
 /// Writes format 1.0, little-endian, in C order; bf16 as u16 (restore it with `bitcast`). The file appears completely or not at all. The
-/// new file replaces an existing one and gets its permissions and, where permitted, its owner and group. Other hard links keep the old
+/// new file replaces an existing file and gets its permissions and, where permitted, its owner and group. Other hard links keep the old
 /// file.
 ///
 /// Pipes, devices and open files named by descriptor (/dev/stdout, /dev/fd/3) are written in place. Throws IoError with the file name if
@@ -33,8 +33,9 @@ struct SaveOptions {
 ONEPASS_API
 void save_npy(const std::string& path, const Array& array, SaveOptions options = {});
 
-/// Several files that appear together or not at all. `add` writes each under a temporary name in its folder; `commit` renames them all.
-/// Without `commit`, the destructor removes all files. Targets that are written in place get their bytes in `commit`, before any rename.
+/// Several files that appear together or not at all. `add` writes each file under a temporary name in its folder; `commit` renames them
+/// all. Without `commit`, the destructor removes all files. Targets that are written in place get their bytes in `commit`, before any
+/// rename.
 ///
 ///     StagedFiles files;
 ///     files.add("loss.npy", loss);
@@ -49,7 +50,7 @@ class ONEPASS_API StagedFiles {
 
   /// Writes one file under a temporary name. Errors: as save_npy.
   void add(const std::string& path, const Array& array);
-  /// Renames all files. Throws IoError if two have the same name or a rename fails; all previous files are then restored.
+  /// Renames all files. Throws IoError if two files have the same name or a rename fails; all previous files are then restored.
   void commit();
 
  private:

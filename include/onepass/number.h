@@ -7,7 +7,7 @@
 
 namespace onepass::detail {
 
-/// A C++ number that may be used where a Tensor is expected. Characters are not numbers.
+/// A C++ number that a caller may pass where a Tensor is expected. Characters are not numbers.
 template <class T>
 concept Number = std::is_arithmetic_v<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
                  !std::same_as<T, char16_t> && !std::same_as<T, char32_t>;

@@ -30,7 +30,7 @@ enum class Tier : std::uint8_t { quick, optimized };
 /// kernels, which are fused too. Reaching the limit is logged once.
 ///
 /// They are compiled at idle priority during later calls or, without `in_background`, by the call that makes the shape hot. A specialized
-/// kernel that is slower than the generic one is not used. Results have the same bits.
+/// kernel that is slower than the generic kernel is not used. Results have the same bits.
 ///
 /// A shape is hot after at least three calls. Its calls must also have taken so long that the same time again would save its compile
 /// time.
@@ -109,8 +109,8 @@ struct Options {
   /// True: records the function again at each call and compares the graphs. Throws Error if the function depends on a changed value, such
   /// as a captured number.
   bool check_recording = detail::kDebugBuild;
-  /// True: compares, at each call, the numbers that the function read from variables: numbers captured by reference, and globals. If one
-  /// changed, records the function again as check_recording does, with the same errors. Costs one comparison for each such number.
+  /// True: compares, at each call, the numbers that the function read from variables: numbers captured by reference, and globals. If a
+  /// number changed, records the function again as check_recording does, with the same errors. Costs one comparison for each such number.
   bool check_captures = true;
   /// True: throws Error after a call whose result has a NaN or infinite element, and names the first operator, forward or backward, with
   /// such a value. For debugging: each call scans its results, and an error recomputes every operator's value.
@@ -129,7 +129,7 @@ struct Options {
 struct Stats {
   std::int64_t calls = 0;
   std::int64_t recordings = 0;   ///< runs of the C++ function, or of the formula
-  std::int64_t analysed = 0;     ///< recordings that were simplified and fused; others reuse a shape-generic analysis
+  std::int64_t analysed = 0;     ///< recordings that were simplified and fused; other recordings reuse a shape-generic analysis
   std::int64_t fallbacks = 0;    ///< recordings whose kernels failed, which is a defect: they run unfused or interpreted
   std::int64_t kernels = 0;      ///< different kernels that its calls use
   std::int64_t launches = 0;     ///< runs of kernels
@@ -139,7 +139,7 @@ struct Stats {
   std::int64_t hot_shapes = 0;   ///< shapes with specialized kernels, finished or pending; at most Specialization::depth
   std::int64_t dropped = 0;      ///< hot shapes whose generic kernels were faster
   std::int64_t plans = 0;        ///< signatures that are remembered now, at most 1,024
-  std::int64_t forgotten = 0;    ///< signatures replaced by more recently used ones
+  std::int64_t forgotten = 0;    ///< signatures replaced by more recently used signatures
   std::int64_t cache_hits = 0;   ///< existing kernels, built by another signature or function
   std::int64_t bytes_read = 0, bytes_written = 0;
   std::int64_t bytes_allocated = 0;  ///< new results, intermediates, and temporaries for destinations that overlap arguments

@@ -14,11 +14,11 @@ namespace onepass {
 
 /// The reason why a value is materialized instead of computed where it is used.
 enum class BoundaryReason : std::uint8_t {
-  output,                  ///< the caller wants it
+  output,                  ///< the caller requested it
   full_reduction,          ///< one value that every element of a later loop needs
   other_loops,             ///< loops with another reduction space read a reduction's result
-  other_axes,              ///< reductions over different axes meet
-  reduction_of_reduction,  ///< a reduction reads the result of another one
+  other_axes,              ///< it is combined with a reduction over different axes
+  reduction_of_reduction,  ///< a reduction reads the result of another reduction
   recompute,               ///< several readers, and recomputation costs more than the memory round trip
   pieces,                  ///< nested subdomains, which would be too many
   gathered,                ///< it is indexed by data
@@ -31,7 +31,7 @@ enum class BoundaryReason : std::uint8_t {
   unfused,                 ///< mode unfused: each operator has its own kernel
 };
 inline constexpr int kBoundaryReasons = 15;
-/// Returns its name in JSON: `output`, `full_reduction`, ….
+/// Returns the name of a reason in JSON: `output`, `full_reduction`, ….
 ONEPASS_API
 std::string_view name_of(BoundaryReason reason) noexcept;
 /// Returns one sentence for the reason, or the suggested remedy; the remedy is empty if there is none.
@@ -57,15 +57,15 @@ enum class PlanReason : std::uint8_t {
   none,        ///< it was not called
   first_call,  ///< first call of the function
   lengths,     ///< only lengths differ
-  extents,     ///< an axis with many elements now has one or none, or the reverse
-  rank,        ///< an argument has another number of axes
-  type,        ///< an argument or destination has another type
-  strides,     ///< an argument or destination has another layout
-  number,      ///< a number that the recording depends on, such as an axis, has another value
-  arguments,   ///< there are other arguments, or numbers instead of arrays
-  targets,     ///< another set of destinations, or new arrays instead of destinations
+  extents,     ///< an axis with many elements now has one element or none, or the reverse
+  rank,        ///< an argument has a different number of axes
+  type,        ///< an argument or destination has a different type
+  strides,     ///< an argument or destination has a different layout
+  number,      ///< a number that the recording depends on, such as an axis, has a different value
+  arguments,   ///< the arguments differ, or numbers replace arrays
+  targets,     ///< the set of destinations differs, or new arrays replace destinations
   alignment,   ///< the 64-byte alignment of destinations changed
-  threads,     ///< the call may use another number of threads
+  threads,     ///< the call may use a different number of threads
   device,      ///< arrays are on another device
   forgotten,   ///< the plan of an earlier such call was evicted (Stats::forgotten)
   repeated,    ///< such a call was made before; the function was reset, or its fused kernels are ready now
@@ -199,8 +199,8 @@ struct ExecutionRecord {
   /// The backward call of a pullback (`vjp` of a compiled function), at most one. Forward values keep their forward names.
   std::vector<ExecutionRecord> backward;
 
-  /// Returns a kernel's bytes per second relative to a copy's: 1 is memory bandwidth, and cached arrays can exceed 1. 0 if times are
-  /// unavailable.
+  /// Returns a kernel's bytes per second relative to the copy bandwidth: 1 is memory bandwidth, and cached arrays can exceed 1. 0 if times
+  /// are unavailable.
   double of_copy(const Kernel& kernel) const {
     return copy_gigabytes_per_second > 0 ? kernel.gigabytes_per_second() / copy_gigabytes_per_second : 0;
   }
@@ -211,7 +211,7 @@ struct ExecutionRecord {
   /// Returns a few lines for each kernel, with every reason and remedy.
   ONEPASS_API
   std::string text() const;
-  /// Returns JSON as specified by docs/record.schema.json. `onepass run FILE.json` runs it again, `onepass diff` compares two.
+  /// Returns JSON as specified by docs/record.schema.json. `onepass run FILE.json` runs it again, `onepass diff` compares two such files.
   ONEPASS_API
   std::string json() const;
   /// Returns one self-contained HTML page.

@@ -20,7 +20,7 @@ namespace onepass {
 /// the process. A function's `Options::threads` has precedence.
 ONEPASS_API
 int thread_count() noexcept;
-/// Sets the thread count of the process; 0: the cores available to the process. Throws ValueError if negative or above 256.
+/// Sets the thread count of the process; 0: the cores available to the process. Throws ValueError if the count is negative or above 256.
 ONEPASS_API
 void set_threads(int threads);
 
@@ -54,7 +54,7 @@ void set_executor(Shared<void> object, void (*call)(void* object, int count, Sha
 }  // namespace detail
 
 /// Replaces onepass's threads by the host's. `executor(count, shares)` must call `shares(i)` once for each i in [0, count), on any
-/// threads, and return after all are done. Several threads may call it at the same time. `set_executor(nullptr)` restores onepass's
+/// threads, and return after all ranges are done. Several threads may call it at the same time. `set_executor(nullptr)` restores onepass's
 /// threads.
 ///
 ///     set_executor([&](int count, Shares shares) { pool.parallel_for(0, count, [=](int i) { shares(i); }); });
@@ -101,7 +101,7 @@ void trim_memory(std::size_t keep = 0) noexcept;
 /// Sets the number of idle-priority threads that compile optimized and specialized kernels while calls go on; the default is 1. With 0,
 /// the call that has lost enough time without optimization compiles the kernel (docs/runtime.md, "Tiers").
 ///
-/// The threads of a call compile the code that the call waits for. Throws ValueError if negative or above 64.
+/// The threads of a call compile the code that the call waits for. Throws ValueError if the number is negative or above 64.
 ONEPASS_API
 void set_compile_threads(int threads);
 ONEPASS_API
@@ -142,9 +142,9 @@ ONEPASS_API
 void set_log(Shared<void> object, void (*call)(void* object, LogLevel, std::string_view), LogLevel least);
 }  // namespace detail
 
-/// Sets the receiver of messages: `callback(level, text)` with one sentence without a newline. Any thread may call it, and several at the
-/// same time. Its exceptions are ignored. Messages below `least` are not created. By default, warnings go to stderr; `set_log(nullptr)`
-/// disables all.
+/// Sets the receiver of messages: `callback(level, text)` with one sentence without a newline. Any thread may call it, and several threads
+/// may call it at the same time. Its exceptions are ignored. Messages below `least` are not created. By default, warnings go to stderr;
+/// `set_log(nullptr)` disables all.
 ///
 ///     set_log([](LogLevel, std::string_view text) { my_logger.write(text); }, LogLevel::debug);
 template <class F> requires std::is_invocable_v<F&, LogLevel, std::string_view> void set_log(F callback, LogLevel least = LogLevel::info) {

@@ -1,4 +1,5 @@
-// Shared: shared ownership, like std::shared_ptr. Including <memory> would cost more than half of these headers together.
+// Shared: shared ownership, like std::shared_ptr. Does not use <memory>, because it would take more than half the compile time of all these
+// headers.
 #pragma once
 
 #include <cstddef>

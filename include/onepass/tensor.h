@@ -39,7 +39,7 @@ template <std::size_t N> struct Advice {
 };
 }  // namespace detail
 
-/// A value of the function that is being recorded: eight bytes, cheap to copy. It belongs to one recording; use in another place throws
+/// A value of the function that is being recorded: eight bytes, cheap to copy. It belongs to one recording; using it elsewhere throws
 /// Error. A default-constructed Tensor belongs to no recording.
 class Tensor {
  public:
@@ -248,7 +248,7 @@ struct Index {
   std::source_location where;
 };
 
-/// The operation that combines a written value with the previous one.
+/// The operation that combines a written value with the previous value.
 enum class PutMode : std::uint8_t { Set, Add, Min, Max, Mul };
 
 /// A part of a Tensor to update, made by Tensor::at. Each function returns the updated Tensor; the original is unchanged.
@@ -297,12 +297,12 @@ class Axes {
 Tensor add(const Operand& a, const Operand& b);
 Tensor sub(const Operand& a, const Operand& b);
 Tensor mul(const Operand& a, const Operand& b);
-Tensor div(const Operand& a, const Operand& b);        ///< integers give f32, 64-bit ones f64
+Tensor div(const Operand& a, const Operand& b);        ///< integers give f32, 64-bit integers f64
 Tensor floor_div(const Operand& a, const Operand& b);  ///< integer division by zero gives 0
 Tensor remainder(const Operand& a, const Operand& b);  ///< the divisor's sign
 Tensor fmod(const Operand& a, const Operand& b);       ///< the dividend's sign
-/// Computes C's pow for floats; the number exponents -1, 1, 2, 3, 4 are recorded as products. For integers it wraps. A negative exponent
-/// then gives 0, except for the bases 1 and -1.
+/// Computes C's pow for floats; the number exponents -1, 1, 2, 3, 4 are recorded as products. For integers, the power wraps, and a negative
+/// exponent gives 0, except for the bases 1 and -1.
 Tensor pow(const Operand& a, const Operand& b);
 Tensor neg(const Operand& x);
 Tensor abs(const Operand& x);
@@ -315,7 +315,7 @@ Tensor minimum(const Operand& a, const Operand& b);
 Tensor clamp(const Operand& x, const Operand& lo, const Operand& hi);  ///< minimum(maximum(x, lo), hi)
 Tensor copysign(const Operand& a, const Operand& b);
 Tensor stop_gradient(const Operand& x);  ///< x, treated as a constant by differentiation
-// ---- elementary functions; integers give f32, 64-bit ones f64
+// ---- elementary functions; integers give f32, 64-bit integers give f64
 Tensor sqrt(const Operand& x);
 Tensor rsqrt(const Operand& x);  ///< 1/sqrt(x)
 Tensor cbrt(const Operand& x);
@@ -389,8 +389,8 @@ Tensor zeros(Extents shape, DType dtype = DType::F32, std::source_location where
 Tensor ones(Extents shape, DType dtype = DType::F32, std::source_location where = std::source_location::current());
 /// Returns the index along one axis.
 Tensor iota(Extents shape, int axis = 0, DType dtype = DType::I32, std::source_location where = std::source_location::current());
-/// Returns start, start + step, … before stop; their number is part of the recording. Integers give i64, others f32; each start + i*step
-/// is rounded once. Throws ValueError unless all three are numbers, and for step 0.
+/// Returns start, start + step, … before stop; their number is part of the recording. Integers give i64, floats give f32; each start +
+/// i*step is rounded once. Throws ValueError unless all three are numbers, and for step 0.
 Tensor arange(const Operand& start, const Operand& stop, const Operand& step = none, std::optional<DType> dtype = {});
 Tensor arange(const Operand& stop);  ///< 0, 1, … before stop
 /// Returns `count` equally spaced numbers between the scalars start and stop; includes stop unless `endpoint` is false.
@@ -440,7 +440,7 @@ Tensor roll(const Operand& x, std::int64_t shift, Axes axis = {});  ///< wraps a
 /// Multiplies vectors and matrices by NumPy's rule; leading dimensions broadcast. Throws ShapeError unless the inner lengths are equal.
 /// Gradient: contractions.
 Tensor matmul(const Operand& a, const Operand& b);
-Tensor dot(const Operand& a, const Operand& b);    ///< NumPy's dot: last axis of a with the last but one of b; scalars multiply
+Tensor dot(const Operand& a, const Operand& b);    ///< NumPy's dot: last axis of a with the second-to-last axis of b; scalars multiply
 Tensor outer(const Operand& a, const Operand& b);  ///< a[i]*b[j] of two vectors
 /// The text of an einsum equation, and its source line.
 struct Equation {
@@ -462,9 +462,10 @@ template <std::convertible_to<Operand>... Ts> Tensor einsum(Equation equation, c
   return einsum(equation, std::span<const Operand>(all));
 }
 
-/// Reach of windows past the edges, where x is extended with zeros: none; until the result is as long as x; as long as they overlap x.
+/// How far windows reach past the edges of x, which is extended with zeros. Valid: not at all; Same: until the result is as long as x;
+/// Full: as far as they overlap x.
 enum class Overlap : std::uint8_t { Valid, Same, Full };
-/// Sums the products of the kernel with each window of x, along all axes of x or the given ones. The kernel's last axes are the window
+/// Sums the products of the kernel with each window of x, along all axes of x or the given axes. The kernel's last axes are the window
 /// axes; its other axes broadcast with the other axes of x. Sums by fma, over the window's indices in row-major order.
 ///
 /// Example: `correlate(x, k, Overlap::Same, {-2, -1})` of f32[n, c, h, w] and f32[c, 3, 3] is a depthwise convolution of a neural
@@ -479,10 +480,10 @@ Tensor uniform(const Operand& key, Extents shape, DType dtype = DType::F32);
 /// Returns sqrt(2) * erfinv of the same bits, mapped to (-1, 1): mean 0 and variance 1.
 Tensor normal(const Operand& key, Extents shape, DType dtype = DType::F32);
 
-// ---- reductions over the axes, or over all. The order of a sum is part of its meaning (docs/language.md, "The order of summation").
+// ---- reductions over the axes, or over all axes. The order of a sum is part of its meaning (docs/language.md, "The order of summation").
 /// Sums elements; bool and integers narrower than 64 bits as i64 or u64. The empty sum is 0.
 Tensor sum(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// Returns sum / n; integers and bool give f32, 64-bit integers f64. The empty mean is NaN.
+/// Returns sum / n; integers and bool give f32, 64-bit integers give f64. The empty mean is NaN.
 Tensor mean(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Returns the maximum or minimum; propagates NaN. Throws ShapeError over an empty axis, unless the result has no elements.
 Tensor max(const Operand& x, Axes axes = {}, bool keepdims = false);
@@ -492,8 +493,8 @@ Tensor prod(const Operand& x, Axes axes = {}, bool keepdims = false);
 /// Tests whether any or all elements are nonzero. Over an empty axis, any is false and all is true.
 Tensor any(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor all(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// Returns the i64 index of the largest or smallest element, in row-major order of the reduced axes. Ties give the first; the first NaN
-/// wins.
+/// Returns the i64 index of the largest or smallest element, in row-major order of the reduced axes. Ties give the first element; the first
+/// NaN has precedence over numbers.
 Tensor argmax(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor argmin(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor count_nonzero(const Operand& x, Axes axes = {}, bool keepdims = false);  ///< i64
@@ -517,20 +518,20 @@ TopK topk(const Operand& x, std::int64_t k, int axis = -1, bool largest = true);
 struct TopK {
   Tensor values, indices;
 };
-/// Returns the middle sorted element, or the mean of the two middle ones. NaN if any element is NaN or there is none; nanmedian ignores
-/// NaN.
+/// Returns the middle sorted element, or the mean of the two middle elements. NaN if any element is NaN or if there are no elements;
+/// nanmedian ignores NaN.
 Tensor median(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor nanmedian(const Operand& x, Axes axes = {}, bool keepdims = false);
-/// Returns the sorted elements at positions q*(n - 1), with linear interpolation. q is a number from 0 to 1, or a vector, whose axis is
-/// the first of the result. The call throws IndexError for another q. NaN as in median.
+/// Returns the sorted elements at positions q*(n - 1), with linear interpolation. q is a number from 0 to 1, or a vector, whose axis is the
+/// first axis of the result. The call throws IndexError for another q. NaN is treated as in median.
 Tensor quantile(const Operand& x, const Operand& q, Axes axes = {}, bool keepdims = false);
 Tensor nanquantile(const Operand& x, const Operand& q, Axes axes = {}, bool keepdims = false);
-/// Counts, for each value, the elements of the vector `sorted` below it or, with `right`, not above it: i64. For `sorted` of higher rank,
-/// searches its rows along the last axis; the values must have the same other axes.
+/// Returns, for each value, the i64 number of elements of the vector `sorted` that are below it or, with `right`, not above it. For
+/// `sorted` of higher rank, searches its rows along the last axis; the values must have the same other axes.
 Tensor searchsorted(const Operand& sorted, const Operand& values, bool right = false);
 
 // ---- statistics
-/// Reduces the non-NaN elements. If there are none, sums are 0, products 1, and the others NaN.
+/// Reduces the non-NaN elements. If there are no such elements, sums are 0, products are 1, and other reductions are NaN.
 Tensor nansum(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor nanprod(const Operand& x, Axes axes = {}, bool keepdims = false);
 Tensor nanmax(const Operand& x, Axes axes = {}, bool keepdims = false);
@@ -549,30 +550,33 @@ Tensor diff(const Operand& x, std::int64_t times = 1, int axis = -1, const Opera
 /// Returns NumPy's gradient along one axis: central differences, one-sided at the ends. `spacing` is a distance, 1 by default, or a
 /// coordinate vector. Not the derivative of a function; see grad.
 Tensor gradient(const Operand& x, const Operand& spacing = none, int axis = -1, int edge_order = 1);
-/// Integrates y by the trapezoidal rule. `x` are coordinates, a vector or shaped like y; without x, points are `dx` apart.
+/// Integrates y by the trapezoidal rule. `x` has the coordinates: a vector, or the shape of y. Without x, points are `dx` apart.
 Tensor trapezoid(const Operand& y, const Operand& x = none, const Operand& dx = none, int axis = -1);
 /// Counts each of 0 … length - 1 in the integer vector x, or sums their weights. The call throws IndexError for other integers.
 Tensor bincount(const Operand& x, std::int64_t length, const Operand& weights = none);
 struct Histogram;
 /// Counts the elements in each of `bins` equal parts of [low, high], as i64, or sums their weights. Also returns the edges between the
-/// parts. The default range is that of x. Ignores elements outside the range and NaN.
+/// parts. The default range is from the minimum to the maximum of x. Ignores elements outside the range and NaN.
 Histogram histogram(const Operand& x, std::int64_t bins = 10, const Operand& low = none, const Operand& high = none,
                     const Operand& weights = none, bool density = false);
 struct Histogram {
   Tensor counts, edges;
 };
 
-// ---- scans along one axis; `reverse`: from its end. Their order is part of their meaning (docs/language.md, "The order of summation").
+// ---- scans along one axis, from its end if `reverse` is true. The language defines their order (docs/language.md, "The order of
+// summation").
 Tensor cumsum(const Operand& x, int axis, bool reverse = false);   ///< bool and integers narrower than 64 bits as i64 or u64
-Tensor cumprod(const Operand& x, int axis, bool reverse = false);  ///< likewise; its derivative is correct with any number of zeros
+Tensor cumprod(const Operand& x, int axis, bool reverse = false);  ///< types as in cumsum; the derivative is correct with zeros in x
 Tensor cummax(const Operand& x, int axis, bool reverse = false);   ///< propagates NaN; the derivative belongs to the first of equals
 Tensor cummin(const Operand& x, int axis, bool reverse = false);
 
-// ---- indexing by data. Indices are integers; negative ones count from the end. All indices are checked, and no access is out of bounds.
-// If one is out of range, the call throws IndexError, which names the first such element of `indices`. Results are then unspecified.
+// ---- indexing by data. Indices are integers; negative indices count from the end. All indices are checked, and no access is out of
+// bounds. If an index is out of range, the call throws IndexError, which names the first such element of `indices`. Results are then
+// unspecified.
 /// Returns the slices of x at `indices` along the axis. The shape of `indices` replaces the axis in the result. Gradient: index_add.
 Tensor take(const Operand& x, const Operand& indices, int axis);
-/// Returns, for axis 1, result[i, j] = x[i, indices[i, j]]. Both have the same rank; the other axes broadcast. Gradient: scatter_add.
+/// Returns, for axis 1, result[i, j] = x[i, indices[i, j]]. x and `indices` have the same rank; the other axes broadcast. Gradient:
+/// scatter_add.
 Tensor take_along_axis(const Operand& x, const Operand& indices, int axis);
 /// Returns x plus each update at its index. Indices and updates have the same shape, which equals x's on the other axes. Updates of the
 /// same element are added in row-major order.
@@ -586,7 +590,7 @@ Tensor put(const Operand& x, std::span<const Index> indices, const Operand& v, P
 inline Tensor put(const Operand& x, std::initializer_list<Index> indices, const Operand& v, PutMode mode = PutMode::Set) {
   return put(x, std::span(indices.begin(), indices.size()), v, mode);
 }
-/// Returns x with each update written at its index; shapes as in scatter_add. For several updates of the same element, the last in
+/// Returns x with each update written at its index; shapes as in scatter_add. For several updates of the same element, the last update in
 /// row-major order remains, or the minimum or maximum with x. Throws ValueError for Mul.
 Tensor scatter(const Operand& x, const Operand& indices, const Operand& updates, int axis, PutMode mode = PutMode::Set);
 /// Writes whole slices along the axis; otherwise like scatter. Updates have the shape of take(x, indices, axis).

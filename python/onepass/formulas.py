@@ -69,7 +69,7 @@ def evaluate(
     """Evaluates a formula of variables: `op.evaluate("2*a + exp(-b)")` takes a and b from the caller's local, then global names, or from the
     given dictionaries. The result is an Array; for several results, a named tuple.
 
-    The language is that of docs/language.md. numexpr's names of its operators, and None, True and False, are also accepted. A variable
+    docs/language.md defines the language. numexpr's names of its operators, and None, True and False, are also accepted. A variable
     named e, pi, inf or nan hides the constant.
 
     out       an array to write to, of another type if `casting` allows it: "no", "equiv", "safe", "same_kind", "unsafe"

@@ -107,7 +107,7 @@ class At:
 class Place:
     """A part of x to update with set, add, min, max or mul. Each returns the updated x; values are cast to x's type.
 
-    The key has ints, slices, None and `...`; or it is one array of integers, which are indices of the first axis (the last of equal ones
+    The key has ints, slices, None and `...`; or it is one array of integers, which are indices of the first axis (the last of equal indices
     remains); or a boolean mask of x's shape or of its first axes.
     """
 

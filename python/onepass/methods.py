@@ -48,7 +48,7 @@ def _list_method(name):
 
 
 def _transpose(self, *axes):
-    """Permutes the axes: axis i of the result is axis axes[i] of this one; without axes, reverses their order."""
+    """Permutes the axes: axis i of the result is axis axes[i] of this array; without axes, reverses their order."""
     if not axes or axes == (None,):
         return _core.transpose(self)
     return _core.transpose(self, axes[0] if len(axes) == 1 else axes)
@@ -164,7 +164,7 @@ for _class in (_core.Array, _core.Tensor):
     _class.transpose = _transpose
     _class.astype = _astype
     _class.T = property(_core.transpose, doc="All axes reversed.")
-    _class.mT = property(_matrix_transpose, doc="The last two axes exchanged.")
+    _class.mT = property(_matrix_transpose, doc="The array with its last two axes exchanged.")
     _class.flatten = _class.ravel = _flatten
     _class.clip = clip
     _class.at = property(_At, doc="x.at[key].set(v), add, min, max or mul: x with that part written, as a new array.")

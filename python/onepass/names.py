@@ -41,8 +41,8 @@ def arange(start, stop=None, step=1, *, dtype=None):
 
 
 def linspace(start, stop, num=50, endpoint=True, *, dtype=None):
-    """Returns `num` equally spaced numbers from start to stop, which are scalars. With `endpoint`, the last one is stop, otherwise the one
-    before it. Without dtype, the type is f64 if start or stop is an f64 array, else f32."""
+    """Returns `num` equally spaced numbers from start to stop, which are scalars. With `endpoint`, the last number is stop; without it,
+    stop would be the next number. Without dtype, the type is f64 if start or stop is an f64 array, else f32."""
     ends = [_number(start), _number(stop)]
     if dtype is None:
         dtype = _core.f64 if any(getattr(v, "dtype", None) == _core.f64 for v in ends) else _core.f32

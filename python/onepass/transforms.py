@@ -9,7 +9,7 @@ def jit(function=None, *, static=None, **options):
     """Compiles `function`. The first call with new types and shapes records it by running it on Tensors.
 
     Arguments are arrays (NumPy's, onepass's, anything with the buffer protocol or DLPack) and numbers, nested in tuples, lists, dicts and
-    dataclasses; results likewise. A number is a weakly typed scalar, and may change from call to call without compiling anything. Other values,
+    dataclasses; results nest in the same way. A number is a weakly typed scalar, and may change from call to call without compiling anything. Other values,
     such as strings and functions, are constants of the compiled code, like the parameters named in `static`.
 
     static    names of parameters whose values are constants of the compiled code: `@op.jit(static=["steps"])`
@@ -141,7 +141,7 @@ def grad(function, argnums=0, has_aux=False, **options):
 def vmap(function, in_axes=0, **options):
     """Applies a function of one element to all elements along an axis. Each result has a new first axis.
 
-    in_axes   the axis of every argument, or a tuple of one for each; None: the same for all elements. A nested argument's arrays have one axis.
+    in_axes   the axis of every argument, or a tuple with one axis for each argument; None: the same for all elements. A nested argument's arrays have one axis.
     `function` is recorded once for all elements together, so no loop remains. vmap can be nested and differentiated.
     Errors    ShapeError for axes of different lengths, or if no argument has an axis; ValueError if the function returns nothing.
     """
@@ -232,7 +232,7 @@ def _over(kind, function, init, xs, length, reverse):
             state, y = returned
             nested = None if y is None else _core._Nested(y)
             if results is not None and (nested is None) != (results[0] is None) or results and nested and not nested.nests_like(results[0]):
-                raise _core.ValueError("scan: the results of the steps have different nesting; it must not change")
+                raise _core.ValueError("scan: the results of the steps have different nesting; the nesting must not change")
             results = results or (nested,)
             steps.take(state, _tensors(nested) if nested else [])
         if kind == _FOLD:
@@ -398,7 +398,7 @@ def custom_vjp(function, backward):
     """Returns a function with a user-written derivative.
 
     `backward(*args, result, cotangent)` returns the gradient by each argument, nested like the arguments (a tuple for several); a literal 0 means
-    no gradient. Both functions are recorded like all others.
+    no gradient. Both functions are recorded like all other functions.
     """
 
     def recorded(*args):

@@ -65,8 +65,8 @@ def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
 
 
 def array_function(self, function, types, args, kwargs):
-    """Implements NumPy's hook for all other NumPy functions with such an argument. NumPy computes those that onepass lacks, and those with
-    arguments that onepass's operator lacks, on the same memory."""
+    """Implements NumPy's hook for all other NumPy functions with such an argument. NumPy computes functions that onepass lacks,
+    and calls with arguments that its operator lacks, on the same memory."""
     name = function.__name__
     operator = _operator(name) if name in _FUNCTIONS else None
     if operator is not None:

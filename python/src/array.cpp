@@ -50,7 +50,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   if (!a.has_memory()) return fail("an empty Array has no elements");
   if (!a.device().is_cpu()) return fail("the elements are on a GPU. Copy them with to(device='cpu')");
   if (!format_of(a.dtype())) return fail("Python's buffer protocol has no bf16. Cast to f32, bitcast to u16, or use DLPack");
-  if ((flags & PyBUF_WRITABLE) && a.is_read_only()) return fail("the Array is read-only");
+  if ((flags & PyBUF_WRITABLE) && a.is_read_only()) return fail("the Array is read-only. Make a writable copy with copy()");
   if (!a.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)
     return fail("the Array is not contiguous. Make a contiguous copy with copy()");
   const auto size = static_cast<Py_ssize_t>(size_of(a.dtype()));
@@ -205,7 +205,7 @@ void set_item(nb::handle self, nb::handle key, nb::handle given) {
     nb::module_::import_("onepass.indexing").attr("assign")(self, key, given);
     return;
   }
-  if (part.is_read_only()) throw ValueError("the Array is read-only");
+  if (part.is_read_only()) throw ValueError("the Array is read-only. Make a writable copy with copy()");
   static auto& fill = *new auto(compile([](Tensor to, Tensor from) { return cast(broadcast_to(from, to.shape()), to.dtype()); }));
   Value value;
   if (!value_from(given, value) || value.kind == Value::Kind::None) value.array = array_from(given, "an assignment");
@@ -260,14 +260,14 @@ void bind_conversions(nb::class_<Array>& c) {
       nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none());
   c.def(
       "item", [](const Array& a) { return item(a); },
-      "The only element, as a Python number. Raises ShapeError unless there is exactly one.");
+      "Returns the only element as a Python number. Raises ShapeError unless there is exactly one.");
   c.def(
       "tolist",
       [](const Array& a) {
         const Array here = a.to(Device::cpu());
         return nested(here, 0, static_cast<const std::byte*>(here.data()));
       },
-      "The elements as nested lists.");
+      "Returns the elements as nested lists.");
   c.def("__float__", [](const Array& a) { return nb::float_(item(a)); });
   c.def("__int__", [](const Array& a) { return nb::int_(item(a)); });
   c.def("__bool__", [](const Array& a) { return PyObject_IsTrue(item(a).ptr()) == 1; });
@@ -305,7 +305,7 @@ void bind_dtypes(nb::module_& m) {
         const char kind = t.dtype == DType::Bool ? 'b' : is_float(t.dtype) ? 'f' : is_signed_integer(t.dtype) ? 'i' : 'u';
         return nb::module_::import_("numpy").attr("dtype")(fmt::format("{}{}", kind, size_of(t.dtype)));
       },
-      "The NumPy dtype of the same elements; for bf16 that of ml_dtypes.");
+      "The NumPy dtype of the same elements; for bf16, the dtype of ml_dtypes.");
   c.def("__repr__", [](ElementType t) { return fmt::format("onepass.{}", name_of(t.dtype)); });
   c.def("__hash__", [](ElementType t) { return static_cast<std::int64_t>(t.dtype) + 1; });
   c.def(

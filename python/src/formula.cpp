@@ -68,7 +68,8 @@ nb::object call_arrays(const PythonFormula& f, nb::args args, nb::kwargs kwargs)
     if (!named.empty()) {
       std::vector<NamedTarget> by_name;
       if (arrays.size() != f.formula.outputs().size())
-        throw ValueError(fmt::format("out: {} targets given for {} results", arrays.size(), f.formula.outputs().size()));
+        throw ValueError(fmt::format("out: {} destinations given for {} results; one for each result is required", arrays.size(),
+                                     f.formula.outputs().size()));
       for (std::size_t i = 0; i < arrays.size(); ++i) by_name.push_back({f.formula.outputs()[i], arrays[i]});
       const Unlocked unlocked;
       f.formula.into(by_name, named);
@@ -122,11 +123,11 @@ void bind_formulas(nb::module_& m) {
   });
   c.def(
       "last_graph", [](const PythonFormula& f) { return f.formula.last_graph(); },
-      "The optimized graph of the last call, in its printed form.");
+      "Returns the optimized graph of the last call, in its printed form.");
   c.def("recorded_graph", [](const PythonFormula& f) { return f.formula.recorded_graph().text(); });
   c.def(
       "explain", [](const PythonFormula& f) { return f.formula.explain(); },
-      "Each kernel of the last call: the values that it stores, and why it ends there.");
+      "Describes each kernel of the last call: the values that it stores, and the reason why it ends there.");
   c.def(
       "describe",
       [](const PythonFormula& f, const std::string& signature, bool code) {
@@ -134,14 +135,15 @@ void bind_formulas(nb::module_& m) {
         return f.formula.describe(signature, code ? Detail::code : Detail::plan);
       },
       nb::arg("signature"), nb::arg("code") = false,
-      "The record of a call with this signature, without making the call: f.describe('f32[64,256]').");
+      "Returns the record of a call with this signature, without making the call: f.describe('f32[64,256]').");
   c.def(
       "last_execution",
       [](const PythonFormula& f, bool code) {
         const Unlocked unlocked;
         return f.formula.last_execution(code ? Detail::code : Detail::plan);
       },
-      nb::arg("code") = false, "What the last call ran, and why; with `code`, LLVM IR, assembly and CUDA text too.");
+      nb::arg("code") = false,
+      "Returns the record of the last call: its kernels and the reasons for them; with `code`, also LLVM IR, assembly and CUDA text.");
   c.def("stats", [](const PythonFormula& f) { return dict_of(f.formula.stats()); });
   c.def("signatures", [](const PythonFormula& f) { return f.formula.signatures(); });
   c.def("warm_up", [](const PythonFormula& f, nb::args texts) {

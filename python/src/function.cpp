@@ -16,7 +16,7 @@
 namespace onepass::python {
 namespace {
 
-// Returns a random first number, so that numbers from another process are not mistaken for numbers of this one.
+// Returns a random first number, so that numbers from another process are not mistaken for numbers of this process.
 std::int64_t first_number() {
   static const std::int64_t first = std::int64_t{std::random_device()()} << 24;
   return first;
@@ -118,7 +118,8 @@ Function::Function(nb::object callable, const Options& options, std::vector<std:
             }),
       core_(detail::Shared<void>(detail::Shared<std::shared_ptr<void>>::make(std::shared_ptr<void>(body_)), body_.get()), 0, &record,
             options) {
-  if (!PyCallable_Check(callable.ptr())) throw nb::type_error("jit: a function is required");
+  if (!PyCallable_Check(callable.ptr()))
+    throw nb::type_error(fmt::format("jit: {} is not callable. Pass a function", nb::cast<std::string>(nb::repr(callable.type()))).c_str());
   body_->static_names = std::move(static_names);
   if (!body_->static_names.empty()) {
     const nb::object parameters = nb::module_::import_("inspect").attr("signature")(callable).attr("parameters");
@@ -222,7 +223,7 @@ void Function::record(void* self, detail::TensorReader& in, detail::ResultWriter
     tensors.push_back(in.leaf());
     return nb::cast(tensors.back());
   };
-  // Rebuild the call's arguments. Without a structure, they are arrays and numbers by position.
+  // Rebuilds the call's arguments. Without a structure, they are arrays and numbers by position.
   if (const Nesting* const nesting = in.notes_left() > 0 ? &body.nesting_at(in.note()) : nullptr) {
     const bool named = !nesting->keys.empty();
     const std::size_t positions = nesting->children.size() - (named ? 1 : 0);
@@ -310,7 +311,8 @@ nb::object Function::call(nb::args args, nb::kwargs kwargs) const {
   const Arguments given = arguments(args, kwargs, true);
   if (given.any_dask) return nb::module_::import_("onepass.dask.arrays").attr("call")(nb::find(*this), args, kwargs, targets);
   if (given.any_tensor) {
-    if (!targets.is_none()) throw ValueError("out: a function that is being recorded cannot write to targets; it returns its results");
+    if (!targets.is_none())
+      throw ValueError("out: a function that is being recorded cannot write to destinations. Use the results that it returns");
     nb::object result = inline_call(args, kwargs);
     if (!result.is_valid()) throw nb::python_error();
     return result;
@@ -495,7 +497,7 @@ void bind_functions(nb::module_& m) {
         const Unlocked unlocked;
         return self.last_execution(code ? Detail::code : Detail::plan);
       },
-      nb::arg("code") = false, "The record of the forward call, with the record of the backward call.");
+      nb::arg("code") = false, "Returns the record of the forward call, with the record of the backward call.");
   p.def("stats", [](const Pullback& self) {
     const PullbackStats s = self.stats();
     nb::dict d;
@@ -511,9 +513,8 @@ void bind_functions(nb::module_& m) {
     return d;
   });
 
-  nb::class_<Function> c(
-      m, "Function", nb::type_slots(function_slots), nb::is_weak_referenceable(),
-      "A compiled function. Called with arrays and numbers it runs; called with Tensors it is recorded into its caller.");
+  nb::class_<Function> c(m, "Function", nb::type_slots(function_slots), nb::is_weak_referenceable(),
+                         "A compiled function. A call with arrays and numbers runs it; a call with Tensors records it into its caller.");
   c.def(
       "__init__",
       [](Function* self, nb::object callable, nb::handle static_names, nb::kwargs options) {
@@ -556,13 +557,13 @@ void bind_functions(nb::module_& m) {
   };
   def_text(
       "last_graph", [](const detail::FunctionCore& f) { return f.last_graph(); },
-      "The optimized graph of the last call, in its printed form.");
+      "Returns the optimized graph of the last call, in its printed form.");
   def_text(
       "recorded_graph", [](const detail::FunctionCore& f) { return f.recorded_graph().text(); },
-      "The graph of the last call as it was recorded.");
+      "Returns the graph of the last call as it was recorded.");
   def_text(
       "explain", [](const detail::FunctionCore& f) { return f.explain(); },
-      "Each kernel of the last call: the values that it stores, and why it ends there.");
+      "Describes each kernel of the last call: the values that it stores, and the reason why it ends there.");
   c.def(
       "describe",
       [](const Function& self, const std::string& signature, bool code) {
@@ -570,16 +571,17 @@ void bind_functions(nb::module_& m) {
         return self.core().describe(signature, code ? Detail::code : Detail::plan);
       },
       nb::arg("signature"), nb::arg("code") = false,
-      "The record of a call with this signature, without making the call: f.describe('f32[64,256]').");
+      "Returns the record of a call with this signature, without making the call: f.describe('f32[64,256]').");
   c.def(
       "last_execution",
       [](const Function& self, bool code) {
         const Unlocked unlocked;
         return self.core().last_execution(code ? Detail::code : Detail::plan);
       },
-      nb::arg("code") = false, "What the last call ran, and why; with `code`, LLVM IR, assembly and CUDA text too.");
+      nb::arg("code") = false,
+      "Returns the record of the last call: its kernels and the reasons for them; with `code`, also LLVM IR, assembly and CUDA text.");
   def_text(
-      "signatures", [](const detail::FunctionCore& f) { return f.signatures(); }, "The signatures that are remembered.");
+      "signatures", [](const detail::FunctionCore& f) { return f.signatures(); }, "Returns the signatures of the remembered calls.");
   def_text(
       "seal", [](const detail::FunctionCore& f) { f.seal(); }, "Makes later calls that need a compilation raise an Error.");
   def_text(
@@ -594,7 +596,7 @@ void bind_functions(nb::module_& m) {
         }
         return dict_of(s);
       },
-      "Counters of the function (docs/runtime.md).");
+      "Returns the counters of the function (docs/runtime.md).");
   c.def(
       "warm_up",
       [](const Function& self, nb::args texts) {

@@ -65,13 +65,13 @@ void bind_exceptions(nb::module_& m) {
 void bind_runtime(nb::module_& m) {
   m.attr("__version__") = fmt::format("{}.{}.{}", ONEPASS_VERSION_MAJOR, ONEPASS_VERSION_MINOR, ONEPASS_VERSION_PATCH);
   m.def(
-      "thread_count", [] { return thread_count(); }, "The number of threads that a call from this thread may use.");
+      "thread_count", [] { return thread_count(); }, "Returns the number of threads that a call from this thread may use.");
   m.def(
       "set_threads", [](int n) { set_threads(n); }, nb::arg("threads"),
       "Sets the number of threads for the whole process; 0: one per available core.");
   m.def(
       "set_compile_threads", [](int n) { set_compile_threads(n); }, nb::arg("threads"),
-      "The number of threads that compile in the background; 1 by default.");
+      "Sets the number of threads that compile in the background; 1 by default.");
   m.def(
       "memory_stats",
       [] {
@@ -80,7 +80,7 @@ void bind_runtime(nb::module_& m) {
         d["in_use"] = s.in_use, d["cached"] = s.cached, d["allocations"] = s.allocations;
         return d;
       },
-      "The bytes of the memory pool of arrays.");
+      "Returns the counters of the memory pool of arrays.");
   m.def(
       "trim_memory", [](std::size_t keep) { trim_memory(keep); }, nb::arg("keep") = 0, "Returns cached blocks to the system.");
   m.def(
@@ -92,7 +92,7 @@ void bind_runtime(nb::module_& m) {
       "Waits until the compile threads have no work left.");
   m.def(
       "last_optimized_graph", [] { return last_optimized_graph(); },
-      "The optimized graph of this thread's last call, in its printed form.");
+      "Returns the optimized graph of this thread's last call, in its printed form.");
   m.def(
       "load_npy", [](const std::string& path) { return load_npy(path); }, nb::arg("path"));
   m.def(

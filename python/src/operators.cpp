@@ -52,7 +52,7 @@ Single::Single(RecordOperator record, std::vector<bool> given)
       given(std::move(given)),
       core(detail::Shared<void>(detail::Shared<int>::make(0), this), 0, &run, quiet_options()) {}
 
-constexpr std::size_t kMostSingles = 1024;  // bounds memory if each is used for one shape
+constexpr std::size_t kMostSingles = 1024;  // bounds memory if each operator is used for one shape
 
 std::shared_ptr<Single> single(std::string key, const RecordOperator& record, std::span<const Value> operands) {
   static std::mutex mutex;

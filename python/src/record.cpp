@@ -9,9 +9,10 @@
 namespace onepass::python {
 
 void bind_records(nb::module_& m) {
-  nb::class_<ExecutionRecord> c(m, "ExecutionRecord", "What a call ran, and why. A notebook shows it as a page.");
-  c.def("json", &ExecutionRecord::json, "The record as JSON text (docs/record.schema.json).");
-  c.def("html", &ExecutionRecord::html, "The record as one self-contained HTML page.");
+  nb::class_<ExecutionRecord> c(m, "ExecutionRecord",
+                                "The kernels of a call and the reasons for them. A notebook shows the record as a page.");
+  c.def("json", &ExecutionRecord::json, "Returns the record as JSON text (docs/record.schema.json).");
+  c.def("html", &ExecutionRecord::html, "Returns the record as one self-contained HTML page.");
   c.def("__str__", &ExecutionRecord::text);
   c.def("save", &ExecutionRecord::save, nb::arg("path"),
         "Writes json(), html() or the text, depending on whether the path ends in .json, .html or otherwise.");
@@ -23,7 +24,7 @@ void bind_records(nb::module_& m) {
       "Writes the recorded events in Chrome trace format, which Perfetto can open.");
   m.def("clear_profile", [] { clear_profile(); });
   m.def(
-      "profile_json", [] { return profile_json(); }, "The recorded events as JSON text.");
+      "profile_json", [] { return profile_json(); }, "Returns the recorded events as JSON text.");
   m.def(
       "recent_calls",
       [](std::size_t count) {
@@ -38,7 +39,7 @@ void bind_records(nb::module_& m) {
         }
         return calls;
       },
-      nb::arg("count"), "The last calls made while profiling was on, the newest first, each as a dict.");
+      nb::arg("count"), "Returns the last calls made while profiling was on, the newest first, each as a dict.");
 }
 
 }  // namespace onepass::python

@@ -94,7 +94,7 @@ bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
     throw DTypeError(fmt::format("no dtype corresponds to Python's buffer format '{}'", view.format ? view.format : ""));
   const auto rank = static_cast<std::size_t>(view.ndim);
   if (rank > 0 && !(view.shape && view.strides))
-    throw DTypeError("the buffer has neither a shape nor strides, as that of a NumPy datetime64; no dtype corresponds to it");
+    throw DTypeError("the buffer has neither a shape nor strides, like the buffer of a NumPy datetime64 array; no dtype corresponds to it");
   if (view.ndim > kMaxRank) throw ShapeError(fmt::format("{} axes given; an array has at most {} axes", view.ndim, kMaxRank));
   std::int64_t shape[kMaxRank], strides[kMaxRank];
   for (std::size_t i = 0; i < rank; ++i) {
@@ -196,7 +196,7 @@ nb::object dtype_object(DType dtype) { return nb::cast(ElementType{dtype}); }
 bool array_from(nb::handle h, Array& out) {
   if (nb::inst_check(h) && nb::isinstance<Array>(h)) return out = *nb::inst_ptr<Array>(h), true;
   if (PyObject_CheckBuffer(h.ptr()) && array_from_buffer(h, out)) return true;
-  if (is_dtype_named(h, "bfloat16") && nb::hasattr(h, "view") && !nb::hasattr(h, "data_ptr")) {  // NumPy's, from ml_dtypes
+  if (is_dtype_named(h, "bfloat16") && nb::hasattr(h, "view") && !nb::hasattr(h, "data_ptr")) {  // a NumPy type from ml_dtypes
     if (!array_from_buffer(h.attr("view")("uint16"), out)) return false;
     return out = out.bitcast(DType::BF16), true;
   }
@@ -265,7 +265,7 @@ bool value_from(nb::handle h, Value& out, Buffers* borrowed) {
       const unsigned long long large = overflow > 0 ? PyLong_AsUnsignedLongLong(p) : ~0ull;
       if (overflow < 0 || PyErr_Occurred()) {
         PyErr_Clear();
-        PyErr_SetString(PyExc_OverflowError, "an int operand does not fit in 64 bits");
+        PyErr_SetString(PyExc_OverflowError, "an int operand does not fit in 64 bits. Pass a float");
         throw nb::python_error();
       }
       out.number = detail::CallArgument(static_cast<std::uint64_t>(large));

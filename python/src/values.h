@@ -64,7 +64,7 @@ nb::object dtype_object(DType dtype);
 /// Makes an Array that shares the memory of a NumPy array, buffer or DLPack tensor, or copies a list or tuple of numbers.
 /// Returns false if `h` is none of these. Errors: DTypeError or ValueError for an unsupported type or layout, or a masked array.
 bool array_from(nb::handle h, Array& out);
-/// Makes the same Array. Errors: also TypeError, which names `what`, if `h` is none of these.
+/// Makes an Array from `h` like the function above, but throws TypeError, which names `what`, if `h` is of another kind.
 Array array_from(nb::handle h, const char* what);
 
 /// An operand or argument: a Tensor, an Array, a weakly typed number, or None.
@@ -93,14 +93,14 @@ class Buffers {
  private:
   std::vector<Py_buffer> views_;
 };
-/// Reads a Value; returns false if `h` is not one. With `borrowed`, which must outlive it, the value's Array does not own its memory.
+/// Reads a Value; returns false if `h` is not a value. With `borrowed`, which must outlive it, the value's Array does not own its memory.
 /// Errors: OverflowError for an int that exceeds all 64-bit types.
 bool value_from(nb::handle h, Value& out, Buffers* borrowed = nullptr);
 
 /// True if `h` is a Dask array or another Dask collection.
 bool is_of_dask(nb::handle h);
 
-/// Sets the Python source line that calls the module in the current recording, if there is one, for messages and dumps.
+/// Sets the Python source line that calls the module in the current recording, if any, for messages and dumps.
 void note_line();
 
 nb::tuple shape_tuple(std::span<const std::int64_t> shape);

@@ -24,8 +24,8 @@ inline DeviceStorage* storage_of(const Array& array) { return static_cast<Device
 detail::Storage* allocate_elements(Device device, std::size_t bytes, bool zeroed, void*& data);
 detail::Storage* share_memory(Device device, detail::Shared<void> owner);
 
-/// Copies elements between two arrays of the same shape and dtype, at least one of them on a device. If they are on different devices,
-/// both must be contiguous; on one device both may have any strides.
+/// Copies elements between two arrays of the same shape and dtype, at least one of them on a device. If they are on different devices, both
+/// arrays must be contiguous; on one device they may have any strides.
 void copy_elements(const Array& from, const Array& to);
 
 }  // namespace onepass::runtime::cuda

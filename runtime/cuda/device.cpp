@@ -177,7 +177,7 @@ void Gpu::wait_for(const StreamPointer& last) noexcept {
   bool open = true;
   void* event = nullptr;
   {
-    const std::lock_guard lock(mutex_);  // its scope may end on another thread
+    const std::lock_guard lock(mutex_);  // the stream's scope may end on another thread
     open = last->open, event = last->event;
   }
   if (last != own_ && open) return;
@@ -195,7 +195,7 @@ Gpu::Block::~Block() {
 void Gpu::put_back(Block& block) noexcept {
   const std::lock_guard lock(pool_mutex_);
   stats_.in_use -= static_cast<std::int64_t>(block.place_->bytes);
-  block.place_->users.clear();  // has capacity for one
+  block.place_->users.clear();  // has capacity for one user
   if (block.last) block.place_->users.push_back(std::move(block.last));
   pool_.put_back(block.place_);
 }
@@ -294,7 +294,7 @@ void* Gpu::Module::function(const compiler::cuda::DeviceKernel& kernel) const {
   d.check(d.cuModuleGetFunction(&out, handle_, kernel.name.c_str()), "finding the kernel " + kernel.name);
   int declared = 0;
   d.check(d.cuFuncGetAttribute(&declared, kFunctionStaticBytes, out), "querying the shared memory of the kernel " + kernel.name);
-  // Allow all shared memory of a block; otherwise a launch is limited to 48 KiB, including static memory.
+  // Allows all shared memory of a block; otherwise a launch is limited to 48 KiB, including static memory.
   if (const int bytes = gpu_.target_.most_shared_bytes - declared; kernel.asks && bytes > 0)
     d.check(d.cuFuncSetAttribute(out, kFunctionSharedBytes, bytes), "requesting shared memory for the kernel " + kernel.name);
   return out;
@@ -516,7 +516,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
     }
   }
   const std::lock_guard lock(g_.pool_mutex_);
-  // Allocates a segment; if that fails, only the requested size; if that fails, too, first releases the unused segments.
+  // Allocates a segment. If that fails, allocates only the requested size. If that fails too, first releases the unused segments.
   std::size_t segment = MemoryPool::segment_for(size);
   DevicePointer address = 0;
   Result result = g_.driver_.cuMemAlloc_v2(&address, segment);
@@ -538,7 +538,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
   return out;
 }
 
-// Returns the oldest buffer if the device has finished with it or the maximum number exists; else a new one.
+// Returns the oldest buffer if the device has finished with it or the maximum number exists; else a new buffer.
 std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging() {
   std::unique_ptr<Staging> out;
   if (!g_.staging_.empty() && (g_.stagings_ >= kMostParts || g_.staging_.front()->is_over())) {
@@ -563,7 +563,8 @@ std::unique_ptr<Gpu::Turn::Staging> Gpu::Turn::staging_with_room(std::size_t byt
   return out;
 }
 
-// The parts of a copy, each in a pinned buffer. Two are in use at a time: the CPU fills or empties one while the device copies the other.
+// The parts of a copy, each in a pinned buffer. Two buffers are in use at a time: the CPU fills or empties one buffer while the device
+// copies the other buffer.
 class Gpu::Turn::Parts {
  public:
   explicit Parts(Turn& turn) : turn_(turn) {}

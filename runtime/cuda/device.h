@@ -38,14 +38,14 @@ class Gpu {
   const std::string& name() const { return name_; }
   const compiler::cuda::DeviceTarget& target() const { return target_; }
 
-  /// A stream for work: the device's own, or a caller's while its scope exists. Resources refer to the stream that used them last, even
-  /// after the caller's handle is gone. An event then represents all work that was on it.
+  /// A stream for work: the device's own stream, or a caller's stream while its scope exists. Resources refer to the stream that used them
+  /// last, even after the caller's handle is gone. An event then represents all work that was on it.
   struct Stream {
     Gpu& gpu;
     void* handle;
     bool open = true;
     bool abandoned = false;  // still open after the end of its scope, because it was being captured then
-    void* event = nullptr;   // created when another stream must wait for this one
+    void* event = nullptr;   // created when another stream must wait for this stream
     Stream(Gpu& of, void* h) : gpu(of), handle(h) {}
     ~Stream();
   };
@@ -82,7 +82,7 @@ class Gpu {
     MemoryPool::Block* place_ = nullptr;
   };
 
-  /// A loaded program. It stays loaded until it has no owner and the device has finished its launches. No thread waits for that.
+  /// A loaded program. It stays loaded until it has no owner and the device has finished its launches. No thread waits for those launches.
   class Module {
    public:
     Module(Gpu& gpu, void* handle) : gpu_(gpu), handle_(handle) {}
@@ -108,7 +108,7 @@ class Gpu {
   Loaded load(const std::string& text, bool may_compile = true);
   /// Unloads the programs without an owner, as load() does when there are too many.
   void forget_programs();
-  /// Returns why NVRTC's programs cannot run on this device, with a remedy; empty if they can.
+  /// Returns why NVRTC's programs cannot run on this device, with a remedy; empty if they can run.
   std::string objection(const Nvrtc& nvrtc) const;
 
   /// The kernels of one call as a CUDA graph.
@@ -171,7 +171,7 @@ class Gpu {
     void clear(std::int64_t at, std::size_t bytes);
     void launch(const Launch& launch);
     void launch(const Graph& graph, std::size_t kernels);
-    /// Captures the launches of `launches` as a graph. Each must have no more kernel parameters than one launch accepts.
+    /// Captures the launches of `launches` as a graph. No launch may have more kernel parameters than a launch accepts.
     std::unique_ptr<const Graph> capture(const std::function<void()>& launches);
     void begin(Interval& interval) { note(interval.begin_); }
     void end(Interval& interval) { note(interval.end_); }
@@ -221,14 +221,14 @@ class Gpu {
   mutable std::mutex mutex_, pool_mutex_;  // pool_mutex_, locked last, guards pool_ and stats_
   MemoryPool pool_;
   std::deque<std::unique_ptr<Turn::Staging>> staging_;  // most recently used at the end
-  std::size_t stagings_ = 0;                            // including the ones in use
+  std::size_t stagings_ = 0;                            // including buffers in use
   struct Retired {
     void* module;
     std::vector<void*> events;         // recorded after its last kernels
     std::vector<StreamPointer> ended;  // closed streams; their events represent the work that was on them
   };
   std::vector<Retired> retired_;  // guarded by the device's lock
-  std::vector<int> reached_;      // likewise: other devices with direct copies to this one
+  std::vector<int> reached_;      // also guarded: other devices with direct copies to this device
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // keyed by program text
   DeviceStats stats_;

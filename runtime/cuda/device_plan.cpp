@@ -49,7 +49,7 @@ std::vector<DevicePlan::Piece> DevicePlan::add_kernels(const compiler::cuda::Dev
                                                        const StoredValues& values, const DeviceAlignment& alignment) {
   std::vector<Piece> pieces;
   compiler::cuda::DeviceProgram program;
-  std::map<std::string, std::uint32_t> known;  // kernels by key: subdomains with equal bodies share one
+  std::map<std::string, std::uint32_t> known;  // kernels by key: subdomains with equal bodies share a kernel
   const std::size_t inputs = plan.inputs.size();
   reads_.assign(inputs, false);
   const auto is_aligned = [&](const compiler::Planned& planned, std::uint32_t buffer) {
@@ -231,7 +231,8 @@ void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) co
   else launch_once(turn, code, words);
 }
 
-// True if the kernels can form a graph: kernel parameters that exceed a launch are uploaded before it at each call, which rules it out.
+// True if the kernels can form a graph. Kernel parameters that exceed the limit of a launch are uploaded before it at each call, which a
+// graph cannot do.
 bool DevicePlan::can_be_graph(const Code& code) const { return std::ranges::none_of(code.kernels, &compiler::cuda::DeviceKernel::far); }
 
 void DevicePlan::launch_now(Gpu::Turn& turn, const Code& code, Words words) const {
@@ -283,8 +284,8 @@ std::span<const RunTimes> DevicePlan::times() const {
   return times_;
 }
 
-// Alternates between both codes, measured with events. The times of earlier trials are collected when the device has finished them,
-// without waiting.
+// Alternates between the generic and the specialized code, measured with events. The times of earlier trials are collected when the device
+// has finished them, without waiting.
 void DevicePlan::launch_trial(Gpu::Turn& turn, Words words) const {
   std::erase_if(trials_, [&](const Trial& trial) {
     if (!trial.took->is_over()) return false;
@@ -361,7 +362,7 @@ class DevicePlan::Run {
   const std::size_t inputs_, outputs_;
   DeviceCopies copies_;
   std::vector<Gpu::Block> blocks_;       // returned to the pool at the end; later users wait for this call
-  Gpu::Block workspace_, flag_, parts_;  // likewise
+  Gpu::Block workspace_, flag_, parts_;  // also returned at the end
   Row<std::int64_t, 48> bases_;
   std::vector<std::size_t> temporaries_;  // outputs that are computed outside their destinations
   std::int64_t shared_ = 0;               // address of partial results

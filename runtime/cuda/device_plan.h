@@ -22,7 +22,7 @@ namespace onepass::runtime::cuda {
 /// The arrays of one call. Arrays on another device are copied.
 struct DeviceCall {
   std::span<const Array* const> inputs;   // arguments, then captured arrays
-  std::span<const Array* const> outputs;  // in the layout of the plan's `targets`; new arrays in that of its `outputs`
+  std::span<const Array* const> outputs;  // in the layout of the plan's `targets`; new arrays in the layout of its `outputs`
   const std::uint64_t* slots = nullptr;   // null for the plan's own scalar parameters
 };
 
@@ -52,7 +52,7 @@ class DevicePlan {
   /// Enqueues the kernels on the stream of this thread's calls. Waits only for data needed on the CPU.
   DeviceCopies run(const PlanData& plan, const DeviceCall& call) const;
   /// Builds kernels for exactly the plan's lengths, strides and literals, and uses them for later calls. With `trial`, first alternates
-  /// them with the generic ones and drops them if they are slower. Returns the number of compiled kernels.
+  /// them with the generic kernels and drops them if they are slower. Returns the number of compiled kernels.
   int specialise(const PlanData& plan, bool trial, bool may_compile = true) const;
   Specialised::State specialised() const { return choice_.state(); }
 
@@ -104,7 +104,7 @@ class DevicePlan {
 
   // The device times of each step of a call.
   using Timed = std::vector<std::unique_ptr<Gpu::Interval>>;
-  static constexpr std::size_t kTimedAhead = 64;  // maximum of unfinished timed calls; later ones have no times
+  static constexpr std::size_t kTimedAhead = 64;  // maximum of unfinished timed calls; later calls have no times
 
   class Run;
   // A nest of the plan, and the kernel that runs it.
@@ -142,7 +142,7 @@ class DevicePlan {
   mutable Specialised choice_;
   mutable std::mutex specialise_mutex_;
   mutable std::vector<Replay> replays_;  // guarded by the device's lock; most recently used first
-  mutable std::vector<Trial> trials_;    // likewise
+  mutable std::vector<Trial> trials_;    // guarded by the device's lock
   Gpu::Loaded loaded_;
   mutable std::mutex timed_mutex_;
   mutable std::vector<Timed> timed_;  // guarded by timed_mutex_

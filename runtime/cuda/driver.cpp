@@ -23,7 +23,7 @@ struct Remedy {
   Result first, last;
   std::string_view text;
 };
-// After these errors, all later calls of the process on that device fail with the same one.
+// After these errors, all later calls of the process on that device fail with the same error.
 constexpr std::string_view kLost =
     "The process can no longer use the device; the CPU keeps working. Restart the process to use the device again, and please report what "
     "it ran";

@@ -84,8 +84,8 @@ struct Driver {
   int minor() const { return version % 1000 / 10; }
   std::string path;
 
-  /// Returns the library, opened at the first call: the file that ONEPASS_CUDA_DRIVER names, else libcuda.so.1. Returns null if none is
-  /// usable; why() returns the remedy.
+  /// Returns the library, opened at the first call: the file that ONEPASS_CUDA_DRIVER names, else libcuda.so.1. Returns null if no library
+  /// is usable; why() returns the remedy.
   static const Driver* find();
   static const std::string& why();
 

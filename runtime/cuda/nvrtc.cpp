@@ -33,7 +33,7 @@ struct Nvrtc::Functions {
   Result (*nvrtcGetProgramLogSize)(Handle, std::size_t*) = nullptr;
   Result (*nvrtcGetProgramLog)(Handle, char*) = nullptr;
 
-  // Loads the functions. Returns the name of the first absent one, or null.
+  // Loads the functions. Returns the name of the first absent function, or null.
   const char* open(void* library) {
     const char* missing = nullptr;
     const auto take = [&](auto& function, const char* name) {

@@ -15,7 +15,7 @@ class Nvrtc {
   };
 
   /// Returns the library, opened at the first call. Searches the file that ONEPASS_NVRTC names, else the loader's path, the driver's
-  /// major version first, else the toolkit's folder. Returns null if none is version 12.0 or later; why() returns the remedy.
+  /// major version first, else the toolkit's folder. Returns null if no library is version 12.0 or later; why() returns the remedy.
   static const Nvrtc* find();
   static const std::string& why();
 
@@ -25,12 +25,12 @@ class Nvrtc {
   /// True if it supports this compute capability (80: 8.0).
   bool knows(int sm) const;
 
-  /// Returns the newest supported compute capability up to this one; 0: none.
+  /// Returns the newest supported compute capability that does not exceed `sm`; 0: none.
   int newest_up_to(int sm) const;
 
   /// Compiles with the options that the text requires. Throws Error with the compiler's message on failure.
   Program compile(const std::string& text, int sm, bool report = false) const;
-  /// Compiles for unsupported newer devices: returns PTX that the driver can compile for this compute capability and later ones.
+  /// Compiles for unsupported newer devices: returns PTX that the driver can compile for this compute capability and later versions.
   std::string compile_ptx(const std::string& text, int sm) const;
 
  private:

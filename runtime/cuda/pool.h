@@ -18,8 +18,9 @@ namespace onepass::runtime::cuda {
 /// `User`: the last user of a block, compared with ==; the default value means none. A merged free block has several users.
 template <class User> class Pool {
  public:
-  static constexpr std::size_t kStep = 512;         // all sizes are multiples
-  static constexpr std::size_t kSmall = 1u << 20;   // blocks up to this size have separate segments, to avoid fragmentation of large ones
+  static constexpr std::size_t kStep = 512;  // all sizes are multiples
+  static constexpr std::size_t kSmall =
+      1u << 20;  // blocks up to this size have separate segments, to avoid fragmentation of large segments
   static constexpr std::size_t kMedium = 8u << 20;  // blocks up to this size share a segment
 
   struct Block {
@@ -149,7 +150,7 @@ template <class User> class Pool {
     spare_.pop_back();
     out->before = out->after = out->previous = out->next = nullptr;
     out->is_free = false;
-    out->users.clear();  // its capacity stays
+    out->users.clear();  // the capacity stays
     return out;
   }
   // Makes the part after the first `bytes` a free block, last used by `user` if the block was used. Keeps the block whole if host memory

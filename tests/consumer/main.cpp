@@ -23,7 +23,7 @@ int main() {
   try {
     scaled(x, Array::ones({3, 3}, op::f32));
     return 3;
-  } catch (const op::ShapeError& error) {  // its typeinfo crosses from the library to here
+  } catch (const op::ShapeError& error) {  // the exception's type information comes from the library
     if (std::string(error.what()).find("mul") == std::string::npos) return 4;
   }
   std::printf("onepass %s\n", ONEPASS_VERSION);

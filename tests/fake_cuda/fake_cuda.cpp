@@ -63,7 +63,7 @@ std::map<std::uintptr_t, Block> memory;  // blocks of cuMemAlloc
 std::map<std::uintptr_t, std::size_t>& pinned = *new std::map<std::uintptr_t, std::size_t>;
 std::set<void*>& live = *new std::set<void*>;  // events, graphs
 constexpr int kMostDevices = 4;
-int contexts[kMostDevices];             // their addresses are the contexts
+int contexts[kMostDevices];             // the elements' addresses are the contexts
 thread_local std::vector<int> current;  // devices whose contexts the thread has entered
 int entered = 0;                        // entered contexts of all threads
 int retained = 0;                       // contexts
@@ -80,7 +80,7 @@ struct Stream {
   std::vector<Work> captured;
 };
 std::map<void*, Stream> streams;  // by handle
-// Maps the two handles of CUDA's default stream to one.
+// Maps the two handles of CUDA's default stream to one handle.
 void* named(void* handle) { return handle == reinterpret_cast<void*>(1) ? nullptr : handle; }
 void until(Stream& s, std::int64_t n) {
   while (s.done < n && !s.waiting.empty()) {
@@ -143,7 +143,7 @@ struct Module {
   void* library;
   void (*launch)(void (*)(const std::int64_t*), const std::int64_t*, unsigned, unsigned, bool, unsigned);
   std::map<std::string, Function> functions;
-  std::int64_t pending = 0;  // launches that have not run, except those of graphs
+  std::int64_t pending = 0;  // launches that have not run, except launches of graphs
 };
 std::map<Function*, Module*> modules;
 
@@ -220,7 +220,7 @@ EXPORT std::int64_t fake_cuda_loaded() { return loaded; }              // module
 EXPORT std::int64_t fake_cuda_unloaded_early() { return early; }       // modules with kernels that had not run
 EXPORT std::int64_t fake_cuda_synchronized() { return synchronized; }  // waits for a whole context
 EXPORT std::int64_t fake_cuda_allocated() { return allocated; }        // calls of cuMemAlloc and cuMemFree
-EXPORT std::int64_t fake_cuda_peers() { return peers; }                // devices that may access another's memory
+EXPORT std::int64_t fake_cuda_peers() { return peers; }                // devices that may access another device's memory
 EXPORT std::int64_t fake_cuda_most_shared() { return most_asked_for; }
 EXPORT void fake_cuda_limit(std::int64_t bytes) { limit = bytes; }
 
@@ -423,7 +423,7 @@ EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   return 0;
 }
 EXPORT int cuMemFree_v2(unsigned long long address) {
-  all();  // like the driver; even if the call fails, since callers that free memory cannot handle errors
+  all();  // runs all work, like the driver, even if the call fails, since callers that free memory cannot handle errors
   CALL();
   ++allocated;
   const auto it = memory.find(address);

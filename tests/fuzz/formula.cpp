@@ -1,8 +1,8 @@
 // Random bytes, random words and damaged programs through the parser. It returns a program that prints and parses back to itself, or throws
 // a well-formed FormulaError.
 //
-// Runs 5 seconds, 20 with sanitizers, or ONEPASS_TEST_SECONDS. ONEPASS_TEST_FULL=1: runs until it has parsed a million strings of random
-// bytes and as many others, with another seed in each run. ONEPASS_TEST_SEED=n repeats the run with that seed.
+// Runs for 5 seconds (20 with sanitizers), or for ONEPASS_TEST_SECONDS. ONEPASS_TEST_FULL=1: runs until it has parsed a million strings of
+// random bytes and as many other strings, with a different seed in each run. ONEPASS_TEST_SEED=n repeats the run with that seed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

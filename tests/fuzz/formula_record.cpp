@@ -1,8 +1,8 @@
 // Random and damaged programs through parser and recorder, with inputs of random types and shapes. The result must be a valid graph or a
 // FormulaError: never a crash, an InternalError or a graph that the verifier rejects.
 //
-// Runs 5 seconds, or ONEPASS_TEST_SECONDS. The texts are the same in each run, except with ONEPASS_TEST_FULL=1. ONEPASS_TEST_SEED=n repeats
-// the run with that seed.
+// Runs for 5 seconds, or for ONEPASS_TEST_SECONDS. The texts are the same in each run, except with ONEPASS_TEST_FULL=1. ONEPASS_TEST_SEED=n
+// repeats the run with that seed.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

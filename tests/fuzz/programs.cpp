@@ -9,7 +9,7 @@
 //
 // --program N: only that program. --jobs N: number of processes. --seconds N: draws programs for this time. --shrink N: number of failures
 // to shrink (20). --failures N: stops after N failures (100). --out FILE: appends a line for each failure. --list: prints the programs
-// without running them. FORMULA: only this one, with inputs of these types, drawn by the seed; indices below n are `a=i64[3]<n`.
+// without running them. FORMULA: only this program, with inputs of these types, drawn by the seed; indices below n are `a=i64[3]<n`.
 //
 // As a test: 800 programs with seed 1, or 100 with sanitizers. ONEPASS_TEST_FULL=1: 30 minutes, with another seed in each run.
 // ONEPASS_TEST_SEED=n and ONEPASS_TEST_ROUNDS=n: the programs of that run, and their number.
@@ -126,8 +126,8 @@ Case case_of(const RandomProgram& program) {
 
 class Runs {
  public:
-  /// Prepares a formula for one or several cases. One variant in 16 runs until optimized and specialized code has run; these take most of
-  /// the time.
+  /// Prepares a formula for one or several cases. One variant in 16 runs until optimized and specialized code has run; such variants take
+  /// most of the time.
   Runs(std::vector<Case> cases, std::uint64_t variant)
       : formula_(runtime::parse_formula(cases.at(0).text)), variant_(variant), is_deep_(variant / 2 % 16 == 0), cases_(std::move(cases)) {
     for (const Case& c : cases_) expected_.push_back(answer({.mode = Mode::reference}, c));
@@ -141,7 +141,7 @@ class Runs {
       const std::string what = run(options, calls);
       if (!what.empty()) all += fmt::format("{}{}: {}", all.empty() ? "" : "\n", mode, what);
     };
-    // Tiers vary: most programs use the tiled interpreter where possible, which compiles nothing; the others use compiled code.
+    // Tiers vary: most programs use the tiled interpreter where possible, which compiles nothing; the other programs use compiled code.
     using runtime::TierChoice;
     static constexpr std::optional<TierChoice> tiers[] = {{}, {}, TierChoice::Quick, {}, {}, TierChoice::Quick, {}, TierChoice::Optimised};
     const std::optional<TierChoice> tier = is_deep_ ? std::nullopt : tiers[variant_ / 32 % 8];
@@ -170,7 +170,7 @@ class Runs {
 
  private:
   std::unique_ptr<runtime::Program> compile(Options options) const {
-    options.check_recording = false;  // debug builds log that it is on, and a formula always records the same
+    options.check_recording = false;  // debug builds log the option, and a formula always records the same graph
     return std::make_unique<runtime::Program>(formula_.record, formula_.inputs, options);
   }
   static std::vector<runtime::Argument> arguments(const Case& c) {
@@ -189,7 +189,7 @@ class Runs {
     return out;
   }
 
-  // Runs several calls: the first with fresh results, the others with poisoned ones. From the third call on, optimized code runs.
+  // Runs several calls: the first with fresh results, the other calls with poisoned results. From the third call on, optimized code runs.
   std::string run(const Options& options, int calls) const {
     std::unique_ptr<runtime::Program> program = compile(options);
     for (int call = 0; call < calls; ++call) {
@@ -236,7 +236,7 @@ class Runs {
   std::vector<Answer> expected_;
 };
 
-std::string warnings;  // logged while a program ran, such as rejected plans; guarded by the lock
+std::string warnings;  // messages logged while a program ran, such as rejected plans; guarded by the lock
 std::mutex warnings_lock;
 
 constexpr unsigned kAllModes = 0xff;
@@ -410,7 +410,7 @@ int run(const Settings& s) {
   Totals totals;
   struct Job {
     Child child;
-    std::uint64_t next = 0, last = 0;  // the current program, one past its last
+    std::uint64_t next = 0, last = 0;  // the current program, and one past the last program
     double since = 0;
     bool runs = false;
   };

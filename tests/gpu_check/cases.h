@@ -1,5 +1,5 @@
-// Programs at lengths that force every kernel form and phase on a device with at least a hundred processors. Others have lengths at the
-// limits between forms. Each has the relevant types. Device results are compared with the CPU's, bit by bit.
+// Programs at lengths that force every kernel form and phase on a device with at least a hundred processors. Other programs have lengths at
+// the limits between forms. Each program has the relevant types. Device results are compared with the CPU's, bit by bit.
 #pragma once
 
 #include <cstdint>

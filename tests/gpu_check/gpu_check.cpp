@@ -3,7 +3,7 @@
 //
 //   gpu_check --list                  prints the checks' names, each after its time limit in seconds
 //   gpu_check --check NAME            runs one check and prints a line of JSON
-//   gpu_check --ended NAME CODE S     prints the line of a check that ended with CODE after S seconds without one; reads its output
+//   gpu_check --ended NAME CODE S     prints the line of a check that ended with CODE after S seconds without a line; reads its output
 //   gpu_check --arrays NAME FOLDER    writes a program's arguments and the device's results as .npy files, for torch
 //   gpu_check --report FILE           prints the page of these lines
 //
@@ -159,7 +159,7 @@ bool is_nan(const Array& a, std::int64_t i) {
     default: return false;
   }
 }
-// Returns the number of elements that differ in a bit and are not both NaN. Describes the first one.
+// Returns the number of elements that differ in a bit and are not both NaN. Describes the first difference.
 std::int64_t count_differences(const Array& got, const Array& wanted, Json& first) {
   const std::size_t each = size_of(got.dtype());
   const auto *a = static_cast<const std::byte*>(got.data()), *b = static_cast<const std::byte*>(wanted.data());

@@ -107,7 +107,8 @@ std::string gpu_report(const std::vector<Json>& lines) {
   out += "</table>\n<script type=\"application/json\" id=\"lines\">[\n";
   for (std::size_t i = 0; i < lines.size(); ++i) {
     std::string text = lines[i].dump(-1, ' ', false, Json::error_handler_t::replace);
-    for (std::size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");  // would end the script
+    for (std::size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3)
+      text.replace(at, 2, "<\\/");  // `</` would end the script
     out += text + (i + 1 < lines.size() ? ",\n" : "\n");
   }
   return out + "]</script>\n";

@@ -1,8 +1,8 @@
 // soak [SECONDS]: one process with two threads calls old and new functions, new shapes and gradients, while kernels and plans are
 // evicted and the process forks. Other processes start, call and end on the same cache folder; some of them clear it.
 //
-// Each result has the reference's bits, memory grows by at most 2 % after a warm-up, and nothing hangs. Prints latencies. Runs 20 s by
-// default, an hour in tools/test --full.
+// Each result has the reference's bits, memory grows by at most 2 % after a warm-up, and nothing hangs. Prints latencies. Runs for 20 s by
+// default, and for an hour in tools/test --full.
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -236,8 +236,8 @@ Memory memory_of_this_process() {
   return memory;
 }
 
-// Runs rounds: threads make calls while this thread forks and evicts. Then all stop, caches for later calls are freed, and memory is
-// measured.
+// Runs rounds: threads make calls while this thread forks and evicts. Then all threads stop, caches for later calls are freed, and memory
+// is measured.
 void work(Clock::time_point begin, double seconds) {
   const World world;
   std::mt19937_64 random(1);
@@ -274,7 +274,7 @@ void work(Clock::time_point begin, double seconds) {
   shared->evictions += kernel_cache_stats().evictions;
 }
 
-// A process that starts, makes calls and ends. Some of them first clear the folder.
+// A process that starts, makes calls and ends. Some of these processes first clear the folder.
 void visit(const std::string& folder, int number) {
   if (number % 30 == 29) runtime::DiskCache(folder).clear(), ++shared->cleared;
   std::mt19937_64 random(static_cast<std::uint64_t>(1000 + number));

@@ -87,7 +87,7 @@ class Writer {
     return branching ? Form::Branching : Form::Fused;
   }
 
-  // Writes two functions if the values that depend only on the first operand are many: one for these, one for the rest.
+  // If many values depend only on the first operand, writes two functions: one for these values, one for the other values.
   void in_parts(Op op, const Graph& g) {
     constexpr int kMuch = 20;  // primitives
     enum : std::uint8_t { kNothing, kFirst, kSecond, kBoth };

@@ -2,7 +2,7 @@
 
 The functions have the standard's names, parameters and shapes, and the language's values and types (docs/language.md). They work on arrays,
 and inside a compiled function on Tensors, where they are recorded and fused. Complex numbers and the extensions linalg and fft are not supported.
-The language decides cases that the standard leaves open, such as an integer array with a floating-point one.
+The language decides cases that the standard leaves open, such as an integer array combined with a floating-point array.
 """
 import types as _types
 

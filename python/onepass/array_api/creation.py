@@ -24,7 +24,7 @@ def _default(value):
     if isinstance(value, float):
         return dtypes.DEFAULT_FLOAT
     if isinstance(value, complex):
-        raise _core.DTypeError("onepass does not support complex numbers")
+        raise _core.DTypeError("the value is complex; onepass does not support complex numbers")
     return dtypes.dtype_of(value)
 
 
@@ -43,25 +43,25 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
     """
     if isinstance(obj, _core.Tensor):
         if copy is False and dtype is not None and obj.dtype != dtype:
-            raise _core.ValueError("asarray: copy=False, but another type needs a copy")
+            raise _core.ValueError("asarray: copy is False, but a change of the type needs a copy. Pass copy=None")
         return obj if dtype is None else _core.cast(obj, dtype)
     plain = isinstance(obj, (bool, int, float, complex, list, tuple))
     if plain and copy is False:
-        raise _core.ValueError("asarray: copy=False, but numbers and sequences of numbers must be copied")
+        raise _core.ValueError("asarray: copy is False, but numbers and sequences of numbers must be copied. Pass copy=None")
     if plain:
         obj = _of_numbers(obj)
         dtype, copy = (_default_of(obj) if dtype is None else dtype), None
     array = _core.Array(obj)
     if dtype is not None and array.dtype != dtype:
         if copy is False:
-            raise _core.ValueError(f"asarray: copy=False, but {array.dtype.name} to {_core.dtype(dtype).name} needs a copy")
+            raise _core.ValueError(f"asarray: copy is False, but a conversion from {array.dtype.name} to {_core.dtype(dtype).name} needs a copy. Pass copy=None")
         array = _cast(array, dtype)
     elif copy:
         array = array.copy()
     elif device is None and isinstance(obj, _core.Array):
         return obj
     if copy is False and device is not None and array.device != device:
-        raise _core.ValueError(f"asarray: copy=False, but the elements are on {array.device}, so a copy is needed")
+        raise _core.ValueError(f"asarray: copy is False, but the elements are on {array.device}, so a copy is needed. Pass copy=None")
     return _on(array, device)
 
 
@@ -79,9 +79,9 @@ def _of_numbers(obj):
 def _default_of(array):
     """Returns the namespace's default type for NumPy's type of Python numbers."""
     if array.dtype.kind == "c":
-        raise _core.DTypeError("onepass does not support complex numbers")
+        raise _core.DTypeError("the value is complex; onepass does not support complex numbers")
     if array.dtype.kind == "O":
-        raise OverflowError("asarray: an int does not fit in 64 bits")
+        raise OverflowError("asarray: an int does not fit in 64 bits. Pass a float")
     return dtypes.DEFAULT_FLOAT if array.dtype.kind == "f" else _core.dtype(array.dtype)
 
 
@@ -98,7 +98,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
     """Makes an array that shares the elements of x, a tensor of any DLPack library; copy=True copies them."""
     array = _core.Array(x)
     if copy is False and device is not None and array.device != device:
-        raise _core.ValueError(f"from_dlpack: copy=False, but the elements are on {array.device}, so a copy is needed")
+        raise _core.ValueError(f"from_dlpack: copy is False, but the elements are on {array.device}, so a copy is needed. Pass copy=None")
     return _on(array.copy() if copy else array, device)
 
 

@@ -1,6 +1,6 @@
 """Sorting; and functions without a kernel: sets, and functions with a result shape that depends on the elements.
 
-NumPy computes the latter, on the arrays' own memory. Inside a recording, where a Tensor has no elements, they raise UnsupportedError.
+NumPy computes the functions without a kernel, on the arrays' own memory. Inside a recording, where a Tensor has no elements, they raise UnsupportedError.
 """
 import collections
 
@@ -33,10 +33,10 @@ def _array(x, dtype=None):
 
 
 def nonzero(x, /):
-    """Returns the indices of the nonzero elements: an array for each axis. Only outside of recordings, by NumPy."""
+    """Returns the indices of the nonzero elements: an array for each axis. NumPy computes this, only outside of recordings."""
     (values,) = on_elements("nonzero", x)
     if values.ndim == 0:
-        raise _core.ValueError("nonzero: an array of rank 0 has no axis")
+        raise _core.ValueError("nonzero: an array of rank 0 has no axis; at least one is required")
     return tuple(_array(i, "int64") for i in values.nonzero())
 
 
@@ -66,23 +66,23 @@ def _unique(name, x):
 def unique_all(x, /):
     """Returns the distinct elements, their first indices, the inverse indices and the counts.
 
-    Every NaN is distinct. Only outside of recordings, by NumPy.
+    Every NaN is distinct. NumPy computes this, only outside of recordings.
     """
     return UniqueAllResult(*_unique("unique_all", x))
 
 
 def unique_counts(x, /):
-    """Returns the distinct elements and their counts. Every NaN is distinct. Only outside of recordings, by NumPy."""
+    """Returns the distinct elements and their counts. Every NaN is distinct. NumPy computes this, only outside of recordings."""
     values, _, _, counts = _unique("unique_counts", x)
     return UniqueCountsResult(values, counts)
 
 
 def unique_inverse(x, /):
-    """Returns the distinct elements and the inverse indices. Every NaN is distinct. Only outside of recordings, by NumPy."""
+    """Returns the distinct elements and the inverse indices. Every NaN is distinct. NumPy computes this, only outside of recordings."""
     values, _, inverse, _ = _unique("unique_inverse", x)
     return UniqueInverseResult(values, inverse)
 
 
 def unique_values(x, /):
-    """Returns the distinct elements, sorted. Every NaN is distinct. Only outside of recordings, by NumPy."""
+    """Returns the distinct elements, sorted. Every NaN is distinct. NumPy computes this, only outside of recordings."""
     return _unique("unique_values", x)[0]

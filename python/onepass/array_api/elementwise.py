@@ -13,7 +13,7 @@ from .fused import fused
 def positive(x, /):
     """Returns the elements unchanged."""
     if dtypes.dtype_of(x) == dtypes.bool:
-        raise _core.DTypeError("positive: bool is not a numeric type")
+        raise _core.DTypeError("positive: the operator does not accept bool. Cast it to a number")
     return x if isinstance(x, _core.Tensor) else _core.Array(x, copy=True)
 
 
@@ -60,7 +60,7 @@ def _broadcast_shapes(*shapes):
         for i, n in enumerate(shape, len(out) - len(shape)):
             if out[i] != n and n != 1:
                 if out[i] != 1:
-                    raise _core.ShapeError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+                    raise _core.ShapeError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast; the extents of each axis, counted from the last, must be equal or 1")
                 out[i] = n
     return tuple(out)
 

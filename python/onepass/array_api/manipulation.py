@@ -58,7 +58,7 @@ def squeeze(x, /, axis):
 
 
 def flip(x, /, *, axis=None):
-    """Reverses the elements along an axis, several axes, or all."""
+    """Reverses the elements along an axis, several axes, or all axes."""
     return _core.flip(x, axis if axis is None or isinstance(axis, int) else list(axis))
 
 
@@ -76,7 +76,7 @@ def moveaxis(x, source, destination, /):
     sources = [axis_in(a, x.ndim, "moveaxis") for a in ([source] if isinstance(source, int) else source)]
     places = [axis_in(a, x.ndim, "moveaxis") for a in ([destination] if isinstance(destination, int) else destination)]
     if len(sources) != len(places) or len(set(sources)) != len(sources) or len(set(places)) != len(places):
-        raise _core.ValueError("moveaxis: source and destination must have the same number of axes, and none may occur twice")
+        raise _core.ValueError("moveaxis: source and destination must have the same number of axes, and no axis may occur twice")
     order = [a for a in range(x.ndim) if a not in sources]
     for place, axis in sorted(zip(places, sources)):
         order.insert(place, axis)
@@ -86,7 +86,7 @@ def moveaxis(x, source, destination, /):
 def matrix_transpose(x, /):
     """Swaps the last two axes."""
     if x.ndim < 2:
-        raise _core.ValueError(f"matrix_transpose: a tensor of rank {x.ndim} has fewer than two axes")
+        raise _core.ValueError(f"matrix_transpose: a tensor of rank {x.ndim} has fewer than two axes; at least two are required")
     return _core.swap_axes(x, -1, -2)
 
 
@@ -104,14 +104,14 @@ def reshape(x, /, shape, *, copy=None):
     try:
         view.shape = shape
     except AttributeError:
-        raise _core.ValueError("reshape: copy=False, but these strides need a copy for the new shape") from None
+        raise _core.ValueError("reshape: copy is False, but the strides need a copy for the new shape. Pass copy=None") from None
     return _core.Array(view)
 
 
 def repeat(x, repeats, /, *, axis=None):
     """Repeats each element `repeats` times along an axis, or of the flattened array with axis=None.
 
-    With an array of counts the result's shape depends on its elements: NumPy computes it, only outside of recordings.
+    With an array of counts, the result's shape depends on the counts: NumPy computes it, only outside of recordings.
     """
     if not isinstance(repeats, int):
         import numpy
@@ -161,14 +161,14 @@ def _triangle(x, k, upper):
 def tril(x, /, *, k=0):
     """Returns the elements on and below the k-th diagonal of the last two axes, 0 elsewhere."""
     if x.ndim < 2:
-        raise _core.ValueError(f"tril: a tensor of rank {x.ndim} has fewer than two axes")
+        raise _core.ValueError(f"tril: a tensor of rank {x.ndim} has fewer than two axes; at least two are required")
     return _triangle(x, k, False)
 
 
 def triu(x, /, *, k=0):
     """Returns the elements on and above the k-th diagonal of the last two axes, 0 elsewhere."""
     if x.ndim < 2:
-        raise _core.ValueError(f"triu: a tensor of rank {x.ndim} has fewer than two axes")
+        raise _core.ValueError(f"triu: a tensor of rank {x.ndim} has fewer than two axes; at least two are required")
     return _triangle(x, k, True)
 
 
@@ -176,7 +176,7 @@ def take(x, indices, /, *, axis=None):
     """Returns the slices of x at indices along an axis. The axis is optional for a vector."""
     if axis is None:
         if x.ndim != 1:
-            raise _core.ValueError(f"take: a tensor of rank {x.ndim} needs an axis")
+            raise _core.ValueError(f"take: a tensor of rank {x.ndim} needs an axis. Pass `axis`")
         axis = 0
     return _core.take(x, indices, axis)
 

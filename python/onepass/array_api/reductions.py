@@ -96,7 +96,7 @@ def _scanned(x, scan, axis, dtype, include_initial):
 def _cumulative(x, scan, axis, dtype, include_initial):
     if axis is None:
         if x.ndim != 1:
-            raise _core.ValueError(f"cumulative_{scan}: a tensor of rank {x.ndim} needs an axis")
+            raise _core.ValueError(f"cumulative_{scan}: a tensor of rank {x.ndim} needs an axis. Pass `axis`")
         axis = 0
     axis = axis_in(axis, x.ndim, f"cumulative_{scan}")
     return _scanned(x, scan, axis, None if dtype is None else _core.dtype(dtype), include_initial)
@@ -164,7 +164,7 @@ def tensordot(x1, x2, /, *, axes=2):
     """
     if isinstance(axes, int):
         if axes < 0 or axes > x1.ndim or axes > x2.ndim:
-            raise _core.ValueError(f"tensordot: {axes} axes requested, but the tensors have rank {x1.ndim} and {x2.ndim}")
+            raise _core.ValueError(f"tensordot: axes is {axes}, but the tensors have rank {x1.ndim} and {x2.ndim}; axes must be from 0 to the smaller rank")
         left, right = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
         left = [axis_in(a, x1.ndim, "tensordot") for a in axes[0]]

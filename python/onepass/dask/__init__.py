@@ -18,9 +18,10 @@ def _reduction(kind):
 
     reduction.__name__ = reduction.__qualname__ = kind
     reduction.__doc__ = (
-        f"{kind} of a Dask array, or of f(*arrays) for an elementwise function or formula f, which is computed where it is reduced: a Dask array.\n\n"
-        "The bits are those of one process. Where the chunks do not end with blocks of the order of summation, or other axes than the first of\n"
-        "those reduced are cut, the arrays are rechunked."
+        f"Returns {kind} of a Dask array, or of f(*arrays) for an elementwise function or formula f, as a Dask array. The reduction computes f in\n"
+        "the same pass.\n\n"
+        "The result has the bits of one process. The arrays are rechunked if chunks do not end with blocks of the order of summation, or if axes\n"
+        "other than the first reduced axis are divided."
     )
     return reduction
 

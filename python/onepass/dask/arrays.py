@@ -60,7 +60,7 @@ def _numpy_type(dtype):
 
 
 def _options_of(function, options):
-    """Merges the options of a compiled function with the given ones."""
+    """Merges the options of a compiled function with the given options."""
     own = getattr(function, "_options", {})
     return {**{k: v for k, v in own.items() if k != "should_stop"}, **options}
 

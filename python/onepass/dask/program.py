@@ -32,7 +32,7 @@ _ELEMENTWISE = {
         bitwise_xor bitwise_not shift_left shift_right popcount where exp exp2 expm1 log log2 log10 log1p pow rsqrt cbrt hypot logaddexp sigmoid
         sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma""".split()
 }  # fmt: skip
-# Two lengths for each axis, counted from the last, so that length-dependent values differ between the two recordings.
+# Two lengths for each axis, counted from the last axis, so that length-dependent values differ between the two recordings.
 _LENGTHS = ((3, 5, 7, 11, 13, 17), (4, 6, 9, 10, 14, 15))
 
 
