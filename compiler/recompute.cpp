@@ -62,9 +62,9 @@ class Finder {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
       const Op op = graph_[id].op;
-      std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded ? 16
-                                                                : op == Op::Div || op == Op::Sqrt         ? 4
-                                                                                                          : 1
+      std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded                 ? 16
+                                                                : op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal ? 4
+                                                                                                                          : 1
                         : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
                         : op == Op::Place || op == Op::Gather ? 4
                                                               : 0;

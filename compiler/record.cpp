@@ -154,7 +154,6 @@ NodeId Recorder::convert(NodeId node, DType dtype) {
 NodeId Recorder::broadcast(NodeId node, ListId shape) {
   const ir::Node n = graph[node];
   if (n.shape == shape) return node;
-  if (n.op == Op::Slot) return graph.slot_node(static_cast<std::uint32_t>(n.bits), shape);
   if (n.op == Op::Constant) return graph.constant(n.dtype, shape, n.bits);
   const ir::List from = graph.list(n.shape), to = graph.list(shape);
   if (from.size() < to.size()) {

@@ -10,15 +10,15 @@
 // the array of distances between all points of two sets. Their elements are adjacent along the reduced axis while the loop runs across it.
 // So the arrays are first stored transposed.
 //
-// Short rows: a reduction along the last axis, over at most eight elements, is also unrolled if its operand is used as a whole, such as the
-// exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This applies
-// to all such reductions of one shape or to none. If the values of these rows are summed along other axes or contracted, they are stored
-// first: those loops have few lanes in use.
+// Short rows: a reduction along the last axis over at most eight elements is also unrolled if its operand is used as a whole, such as
+// the exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This
+// applies to all such reductions of one shape or to none. If the values of these rows are summed along other axes or contracted, they are
+// stored first, because those loops use few lanes.
 //
-// Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its maximum is
-// subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are not an array, and a loop over the elements
-// of one window would be too short for vectors. Also left out: operands with so many operators that computing them in place costs
-// more than a round trip.
+// Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its
+// maximum is subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are not an array, and a loop
+// over the elements of one window would be too short for vectors. Also left out: operands with so many operators that computing them in
+// place costs more than a round trip.
 #include "compiler/unroll.h"
 
 #include <algorithm>
@@ -139,8 +139,8 @@ class Unroller {
                       take(cone, operand, count(operand), kMostOfRow, true);
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
-  // Returns the values of short rows that depend on a chosen reduction and that a sum over other axes, a contraction or the like reads. These
-  // run in other loops, with few lanes in use, and would compute the values again and again.
+  // Returns the values of short rows that depend on a chosen reduction and that another reduction, a contraction, a scan or a routine
+  // reads. Their loops use few lanes and would compute the values repeatedly.
   std::vector<bool> rows_to_store(const std::vector<bool>& chosen) const {
     std::vector<bool> depends(graph_.size(), false), stored(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {

@@ -1,5 +1,6 @@
 // unroll: replaces a reduction over a few elements by the operators on those elements, if no other node needs its operand or if it reduces
-// short rows. The reduction then needs no loop: it runs inside the vector loop of its consumer. Runs after reroll and before fuse; result bits do not change.
+// short rows. The reduction then needs no loop: it runs inside the vector loop of its consumer. Runs after reroll and before fuse; result
+// bits do not change.
 #pragma once
 
 #include <optional>

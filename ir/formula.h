@@ -214,8 +214,8 @@ std::string position(const Program& program, std::uint32_t offset);
 /// lines of `message`.
 FormulaError error_at(const Program& program, std::uint32_t offset, std::string_view message);
 
-/// Returns the candidate nearest to `name` by edit distance, or an empty string if no candidate is close. Of equally near candidates, returns
-/// the one that shares the longest beginning with `name`, then the shortest, then the first.
+/// Returns the candidate nearest to `name` by edit distance, or an empty string if no candidate is close. Of equally near candidates,
+/// returns the one that shares the longest beginning with `name`, then the shortest, then the first.
 std::string nearest(std::string_view name, std::span<const std::string_view> candidates);
 
 /// Returns how many leading arguments of the operator with that name are functions: 1 for scan, fold and iterate, 2 for while_loop, else 0.

@@ -674,3 +674,12 @@ TEST_CASE("check_nan: the first operator that computed a NaN or an infinity, for
     CHECK(values(op::compile([](Tensor x) { return cast(x, op::f64); })(forward(Array::from({-3.0f})))) == std::vector{1.0});
   }
 }
+
+TEST_CASE("grad: a number that is cast and then broadcast has its derivative", "[grad]") {
+  const Array x = Array::from({1.0f, 2.0f, 4.0f});
+  for (const op::Mode mode : {op::Mode::reference, op::Mode::adaptive, op::Mode::unfused}) {
+    const op::Formula f = op::formula("c = cast(k, f32); s = sum(x*c*c); g = grad(s, [c])", {.mode = mode});
+    const auto results = f({{"x", x}, {"k", 3}});
+    CHECK(results["g"].at<float>({}) == 42.0f);
+  }
+}
