@@ -1,6 +1,6 @@
-# Compiles the loops of compiler/tiles once for each instruction set. The compiler must not change results of a loop, but may ignore errno
-# and floating-point exception flags. Otherwise the compiler does not vectorize many loops. It also fails to vectorize a loop that it
-# unswitches on the condition of a single operand.
+# Compiles the loops of compiler/tiles and the sorting networks once for each instruction set. The compiler must not change results of a
+# loop, but may ignore errno and floating-point exception flags. Otherwise the compiler does not vectorize many loops. It also fails to
+# vectorize a loop that it unswitches on the condition of a single operand.
 #
 # Sanitizers are off for these loops, since they prevent vectorization. A program of the build generates the elementary functions for them.
 
@@ -24,6 +24,8 @@ foreach(isa baseline avx2 avx512)
   if(ONEPASS_SANITIZE)
     list(APPEND options -fno-sanitize=all)
   endif()
-  set_source_files_properties(compiler/tiles/loops_${isa}.cpp compiler/tiles/folds_${isa}.cpp PROPERTIES COMPILE_OPTIONS "${options}" OBJECT_DEPENDS ${tile_expansions}
+  set_source_files_properties(compiler/tiles/loops_${isa}.cpp compiler/tiles/folds_${isa}.cpp PROPERTIES COMPILE_OPTIONS "${options}"
+    OBJECT_DEPENDS ${tile_expansions}
     INCLUDE_DIRECTORIES ${PROJECT_BINARY_DIR}/generated SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(runtime/sort_network_${isa}.cpp PROPERTIES COMPILE_OPTIONS "${options}" SKIP_PRECOMPILE_HEADERS ON)
 endforeach()

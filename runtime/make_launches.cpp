@@ -172,7 +172,7 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
         kernel.key = kernel_key(nest, kernel.scheduled.schedule, target);
         continue;
       }
-      kernel.scheduled = schedule_routine(nest, kernel.planned.numbers, options.threads);
+      kernel.scheduled = schedule_routine(nest, kernel.planned.numbers, target, options.threads);
       kernel.key = nest.key();
       kernel.from_cache = true;
     }

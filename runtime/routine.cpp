@@ -8,6 +8,7 @@
 #include "onepass/error.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/routine_code.h"
+#include "runtime/sort_network.h"
 
 namespace onepass::runtime {
 
@@ -38,14 +39,15 @@ std::int64_t block_of(const Nest& nest, const NestNumbers& numbers, std::int64_t
   return std::clamp<std::int64_t>(room / std::max<std::int64_t>(numbers.extents.back() * element, 1), 1, std::min(most, rows));
 }
 
-}  // namespace
-
-SortBy sort_by(std::int64_t length, std::int64_t results, std::int64_t chunks) {
-  if (results <= 1024 && results * 16 <= length) return SortBy::Select;
+SortBy sort_by(const SortSizes& sizes, std::int64_t chunks, const compiler::Target& target) {
+  if (network_pays(sizes, target)) return SortBy::Network;
+  if (sizes.few()) return SortBy::Select;
   return chunks > 1 ? SortBy::Shared : SortBy::Rows;
 }
 
-compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& numbers, int threads) {
+}  // namespace
+
+compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& numbers, const compiler::Target& target, int threads) {
   compiler::Scheduled out;
   compiler::ScheduleNumbers& n = out.numbers;
   const std::int64_t rows = rows_of(nest, numbers), length = numbers.extents.back(), results = numbers.results;
@@ -70,25 +72,35 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
     return out;
   }
   n.work = rows * length * 24;
-  const std::int64_t element = sort_element_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length);
+  const DType type = nest.buffers[0].dtype;
+  const bool places = nest.routine == Op::Argsort;
+  const std::int64_t element = sort_element_bytes(type, places, length);
   const bool share = threads > 1 && rows < 2 * threads && length >= kSharedLength;
   n.chunks = share ? threads : 1;
-  switch (sort_by(length, results, n.chunks)) {
+  const SortBy by = sort_by({type, places, rows, length, results}, n.chunks, target);
+  n.chunk = static_cast<std::int64_t>(by);  // for routine_words
+  switch (by) {
+    case SortBy::Network:
+      n.work = rows * length * sort_network_work(type, places);
+      n.tile = sort_network_rows(type, places);
+      n.items = up(rows, n.tile);
+      n.scratch_bytes = sort_network_bytes(type, places, length);
+      break;
     case SortBy::Rows:
       n.tile = block_of(nest, numbers, rows, element);
       n.items = up(rows, n.tile);
-      n.scratch_bytes = sort_scratch_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length, n.tile);
+      n.scratch_bytes = sort_scratch_bytes(type, places, length, n.tile);
       break;
     case SortBy::Shared:
       n.items = rows * n.chunks;
-      n.phases = shared_sort_phases(nest.buffers[0].dtype);
-      n.shared_bytes = rows * shared_sort_bytes(nest.buffers[0].dtype, nest.routine == Op::Argsort, length, n.chunks);
+      n.phases = shared_sort_phases(type);
+      n.shared_bytes = rows * shared_sort_bytes(type, places, length, n.chunks);
       break;
     case SortBy::Select:
       n.items = rows * n.chunks;
       n.phases = n.chunks > 1 ? 2 : 1;
-      n.scratch_bytes = select_scratch_bytes(nest.buffers[0].dtype, length, results, n.chunks);
-      n.shared_bytes = n.chunks > 1 ? n.items * select_shared_bytes(nest.buffers[0].dtype, length, results) : 0;
+      n.scratch_bytes = select_scratch_bytes(type, length, results, n.chunks);
+      n.shared_bytes = n.chunks > 1 ? n.items * select_shared_bytes(type, length, results) : 0;
       break;
   }
   n.scratch_bytes = aligned(n.scratch_bytes);
@@ -104,6 +116,7 @@ std::vector<std::int64_t> routine_words(const Nest& nest, const NestNumbers& num
   words[RoutineWords::kRows] = rows_of(nest, numbers);
   words[RoutineWords::kBlock] = scheduled.tile;
   words[RoutineWords::kChunks] = scheduled.chunks;
+  words[RoutineWords::kBy] = scheduled.chunk;
   words[RoutineWords::kLoops] = nest.outer;
   const std::size_t last = nest.buffers.size() - 1;
   const auto strides = [&](std::size_t loop) {

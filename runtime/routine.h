@@ -14,7 +14,8 @@ namespace onepass::runtime {
 
 class Kernel;
 
-compiler::Scheduled schedule_routine(const compiler::Nest& nest, const compiler::NestNumbers& numbers, int threads);
+compiler::Scheduled schedule_routine(const compiler::Nest& nest, const compiler::NestNumbers& numbers, const compiler::Target& target,
+                                     int threads);
 
 /// Returns all kernel parameters except pointers. compiler/plan/routine.h defines the nest.
 std::vector<std::int64_t> routine_words(const compiler::Nest& nest, const compiler::NestNumbers& numbers,
@@ -39,6 +40,7 @@ struct RoutineWords {
     kRows,
     kBlock,   // rows of a task or, for a search, values
     kChunks,  // tasks of a row
+    kBy,      // SortBy of a sort
     kLoops,   // row axes; then, for each axis, extent and strides of the four arrays; then the strides along the row
     kFirst,
   };
@@ -47,12 +49,12 @@ struct RoutineWords {
   }
 };
 
-/// Method of a sort, which depends only on its sizes.
+/// Method of a sort. The result does not depend on it.
 enum class SortBy : std::uint8_t {
-  Rows,    // each task sorts rows
-  Shared,  // tasks share each row: counts by digits, then moves, phase by phase
-  Select,  // the first few of each row: selected while it is read
+  Rows,     // each task sorts rows
+  Network,  // each task sorts short rows together, in the lanes of vectors
+  Shared,   // tasks share each row: counts by digits, then moves, phase by phase
+  Select,   // the first few of each row: selected while it is read
 };
-SortBy sort_by(std::int64_t length, std::int64_t results, std::int64_t chunks);
 
 }  // namespace onepass::runtime

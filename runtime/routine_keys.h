@@ -86,6 +86,18 @@ struct RoutineRows {
     const std::int64_t* const last = words + RoutineWords::kFirst + kLoop * words[RoutineWords::kLoops];
     return {last[0], last[1], last[2], last[3]};
   }
+  // The strides between rows that differ only in the last row axis.
+  Row across() const {
+    if (words[RoutineWords::kLoops] == 0) return {};
+    const std::int64_t* const loop = words + RoutineWords::kFirst + kLoop * (words[RoutineWords::kLoops] - 1);
+    return {loop[1], loop[2], loop[3], loop[4]};
+  }
+  // Number of such rows from `row` on.
+  std::int64_t in_line(std::int64_t row) const {
+    if (words[RoutineWords::kLoops] == 0) return 1;
+    const std::int64_t extent = words[RoutineWords::kFirst + kLoop * (words[RoutineWords::kLoops] - 1)];
+    return extent - row % extent;
+  }
   template <class T> const T* x() const { return reinterpret_cast<const T*>(words[RoutineWords::kX]); }
   template <class T> const T* values() const { return reinterpret_cast<const T*>(words[RoutineWords::kValues]); }
   template <class T> const T* updates() const { return reinterpret_cast<const T*>(words[RoutineWords::kUpdates]); }

@@ -1,6 +1,7 @@
 // Sorts rows with a radix sort on eight-bit digits of their keys, the lowest first. Each pass counts the values of a digit and moves the
-// elements to their positions; it is stable. A pass is skipped if all elements have the same digit. Short rows use insertion sort. If
-// only the first few elements are needed, they are selected while the row is read.
+// elements to their positions; it is stable. A pass is skipped if all elements have the same digit. Short rows are sorted together
+// (sort_network.h); where that is slow, they use insertion sort. If only the first few elements are needed, they are selected while the row
+// is read.
 //
 // An element is a key, or a rank and a position: 64 bits if both fit, else 128 bits.
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "runtime/routine_code.h"
 #include "runtime/routine_keys.h"
+#include "runtime/sort_network.h"
 
 namespace onepass::runtime {
 
@@ -140,6 +142,34 @@ template <class T, class S> void sort_rows(const RoutineRows& rows, std::int64_t
       if (const Element* const sorted = sort_row<T, S>(keys + b * n, other, n); sorted == other) std::copy_n(sorted, m, keys + b * n);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t b = 0; b < count; ++b) result[to[b] + i * step.result] = S::result(keys[b * n + i]);
+  }
+}
+
+// ---- each task sorts rows together in a network
+void sort_in_network(const RoutineRows& rows, bool places, std::int64_t begin, std::int64_t end, std::byte* scratch) {
+  const auto type = static_cast<DType>(rows[RoutineWords::kType]);
+  const std::int64_t block = rows[RoutineWords::kBlock], all = rows[RoutineWords::kRows];
+  const SortNetwork network = sort_network(type, places, compiler::Target::host());
+  const RoutineRows::Row step = rows.along();
+  std::int64_t from[64], to[64];
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t count = std::min(block, all - item * block);
+    for (std::int64_t b = 0; b < count;) {
+      const std::int64_t first = item * block + b, last = std::min(count, b + rows.in_line(first));
+      const RoutineRows::Row row = rows.at(first), next = rows.across();
+      for (std::int64_t i = 0; b < last; ++b, ++i) from[b] = row.x + i * next.x, to[b] = row.result + i * next.result;
+    }
+    network({.x = rows.x<void>(),
+             .result = rows.result<void>(),
+             .from = from,
+             .to = to,
+             .count = count,
+             .length = rows[RoutineWords::kLength],
+             .results = rows[RoutineWords::kResults],
+             .x_step = step.x,
+             .result_step = step.result,
+             .backwards = rows.backwards(),
+             .memory = scratch});
   }
 }
 
@@ -303,7 +333,8 @@ void select_first(const RoutineRows& rows, std::int64_t begin, std::int64_t end,
 template <bool kPlaces> void run(const std::int64_t* words, std::int64_t begin, std::int64_t end, void* scratch) {
   const RoutineRows rows{words};
   auto* const memory = static_cast<std::byte*>(scratch);
-  const SortBy by = sort_by(rows[RoutineWords::kLength], rows[RoutineWords::kResults], rows[RoutineWords::kChunks]);
+  const auto by = static_cast<SortBy>(rows[RoutineWords::kBy]);
+  if (by == SortBy::Network) return sort_in_network(rows, kPlaces, begin, end, memory);
   const auto sort = [&]<class T, bool kBackwards>(T, std::bool_constant<kBackwards>) {
     const bool wide = is_wide(kPasses<T>, rows[RoutineWords::kLength]);
     if (by == SortBy::Select) {

@@ -218,9 +218,10 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
     using T = decltype(type);
     for (const int axis : {0, 1}) {
       check_sorted<T>(5, 1, 1, axis);
-      check_sorted<T>(5, 40, 40, axis);     // by insertion
-      check_sorted<T>(37, 300, 300, axis);  // by digits; along axis 0 in blocks of rows
-      check_sorted<T>(3, 2000, 17, axis);   // keeps the first few while reading a row
+      check_sorted<T>(5, 40, 40, axis);       // in a network
+      check_sorted<T>(37, 300, 300, axis);    // in networks
+      check_sorted<T>(37, 1100, 1100, axis);  // by digits; along axis 0 in blocks of rows
+      check_sorted<T>(3, 2000, 17, axis);     // keeps the first few while reading a row
     }
   };
   check_type(float{});
@@ -237,6 +238,39 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
   check_sorted<double>(2, 66000, 66000, 0);
   check_sorted<float>(1, 200000, 1000, 1);
   check_sorted<std::int64_t>(1, 200000, 100, 1);
+}
+
+TEST_CASE("array functions: short rows of every length are sorted as in the reference", "[functions]") {
+  const auto check_type = [](auto type) {
+    using T = decltype(type);
+    for (const int axis : {0, 1}) {
+      const std::string text = fmt::format(
+          "s = sort(x, {0}); i = argsort(x, {0}); d = sort(x, {0}, descending=true); j = argsort(x, {0}, descending=true); "
+          "v, p = topk(x, 1, {0}); m = median(cast(x, f64), {0})",
+          axis);
+      const Formula f = formula(text, {.mode = Mode::generic}), reference = formula(text, {.mode = Mode::reference});
+      for (std::int64_t n = 1; n <= 300; n += n < 70 ? 1 : 1 + n % 7) {
+        const std::int64_t rows = 1 + n % 5 + (n % 3 == 0 ? 31 : 0);
+        const Array x = Array::from(values_with_equals<T>(rows * n, static_cast<std::uint64_t>(n)),
+                                    axis == 1 ? std::vector{rows, n} : std::vector{n, rows});
+        const FormulaResults got = f(std::vector<NamedArgument>{{"x", x}}), expected = reference(std::vector<NamedArgument>{{"x", x}});
+        bool right = got.size() == expected.size();
+        for (std::size_t k = 0; right && k < got.size(); ++k) right = bytes_of(got[k]) == bytes_of(expected[k]);
+        INFO(name_of(x.dtype()) << " " << rows << " rows of " << n << ", axis " << axis);
+        CHECK(right);
+      }
+    }
+  };
+  check_type(float{});
+  check_type(double{});
+  check_type(std::int8_t{});
+  check_type(std::uint8_t{});
+  check_type(std::int16_t{});
+  check_type(std::uint16_t{});
+  check_type(std::int32_t{});
+  check_type(std::uint32_t{});
+  check_type(std::int64_t{});
+  check_type(std::uint64_t{});
 }
 
 TEST_CASE("array functions: halves, bools and empty arrays are sorted", "[functions]") {
