@@ -183,7 +183,7 @@ TEST_CASE("formula: functions are expanded", "[formula]") {
   CHECK(recorded("fn f(a: f32[n]) { return a * n }\nf(x) + f(y)", "x=f32[3] y=f32[1]") ==
         "out = add(mul(x, slot0), broadcast[3](mul(y, slot1)))");
   CHECK(recorded("fn f(x, axes) { return sum(x, axis=axes) }\nf(x, [0, 1])", "x=f32[3,2]") == "out = reduce_sum[0,1](x)");
-  CHECK(recorded("fn f(k: f32[]) { return k }\nx * f(2)", "x=f32[3]") == "out = mul(x, slot0)");
+  CHECK(recorded("fn f(k: f32[]) { return k }\nx * f(2)", "x=f32[3]") == "out = mul(x, broadcast[3](reshape[1](slot0)))");
   CHECK(recorded("fn relu(x) { return maximum(x, x) }\nrelu(x)", "x=f32[3]") ==
         "out = maximum(x, x)");  // the program's function hides the operator
 }
