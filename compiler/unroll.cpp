@@ -99,7 +99,7 @@ class Unroller {
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
     bool windows = false;           // the operand reads sliding windows, whose elements are cheap to read again
   };
-  bool take(Cone& cone, NodeId operand, std::int64_t elements, int most, bool stores) const {
+  bool take(Cone& cone, NodeId operand, std::int64_t elements, int most) const {
     std::vector<NodeId> open = {operand};
     while (!open.empty()) {
       const NodeId id = open.back();
@@ -116,8 +116,7 @@ class Unroller {
         if (count(source) >= elements) open.push_back(source);
         else cone.largest_read = std::max(cone.largest_read, count(source));
       } else if (!is_source(node.op)) {
-        if (!stores) return false;
-        cone.largest_read = elements;
+        return false;
       } else if (node.op == Op::Input) {
         cone.largest_read = elements;
       }
@@ -136,7 +135,7 @@ class Unroller {
     const List shape = graph_.shape(operand);
     Cone cone;
     const bool fits = sum_order(shape, graph_.attributes(id), computed_type(graph_[id].dtype)).count <= kMostUnrolled &&
-                      take(cone, operand, count(operand), kMostOfRow, true);
+                      take(cone, operand, count(operand), kMostOfRow);
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
   // Returns the values of short rows that depend on a chosen reduction and that another reduction, a contraction, a scan or a routine
@@ -172,7 +171,7 @@ class Unroller {
     const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
     if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
     Cone cone;
-    if (!take(cone, operand, elements, kMostOperators, false) || (cone.operators + 1) * extent > kMostOperators) return false;
+    if (!take(cone, operand, elements, kMostOperators) || (cone.operators + 1) * extent > kMostOperators) return false;
     if (many && cone.largest_read * kReadAgain > elements) return false;
     if (cone.windows && !many) return true;
     if (largest_[id] >= elements) return false;
