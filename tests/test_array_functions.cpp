@@ -211,6 +211,20 @@ template <class T> void check_sorted(std::int64_t rows, std::int64_t n, std::int
     }
 }
 
+// Calls f with a zero of each number type.
+template <class F> void for_each_number_type(F f) {
+  f(float{});
+  f(double{});
+  f(std::int8_t{});
+  f(std::uint8_t{});
+  f(std::int16_t{});
+  f(std::uint16_t{});
+  f(std::int32_t{});
+  f(std::uint32_t{});
+  f(std::int64_t{});
+  f(std::uint64_t{});
+}
+
 }  // namespace
 
 TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type and axis", "[functions]") {
@@ -224,16 +238,7 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
       check_sorted<T>(3, 2000, 17, axis);     // keeps the first few while reading a row
     }
   };
-  check_type(float{});
-  check_type(double{});
-  check_type(std::int8_t{});
-  check_type(std::uint8_t{});
-  check_type(std::int16_t{});
-  check_type(std::uint16_t{});
-  check_type(std::int32_t{});
-  check_type(std::uint32_t{});
-  check_type(std::int64_t{});
-  check_type(std::uint64_t{});
+  for_each_number_type(check_type);
   check_sorted<float>(1, 70000, 70000, 1);  // the row is split between threads
   check_sorted<double>(2, 66000, 66000, 0);
   check_sorted<float>(1, 200000, 1000, 1);
@@ -261,16 +266,7 @@ TEST_CASE("array functions: short rows of every length are sorted as in the refe
       }
     }
   };
-  check_type(float{});
-  check_type(double{});
-  check_type(std::int8_t{});
-  check_type(std::uint8_t{});
-  check_type(std::int16_t{});
-  check_type(std::uint16_t{});
-  check_type(std::int32_t{});
-  check_type(std::uint32_t{});
-  check_type(std::int64_t{});
-  check_type(std::uint64_t{});
+  for_each_number_type(check_type);
 }
 
 TEST_CASE("array functions: halves, bools and empty arrays are sorted", "[functions]") {
@@ -381,16 +377,7 @@ TEST_CASE("array functions: of several updates of an element, the last, the mini
     using T = decltype(type);
     for (const int axis : {0, 1}) check_written<T>(5, 9, 40, axis);
   };
-  check_type(float{});
-  check_type(double{});
-  check_type(std::int8_t{});
-  check_type(std::uint8_t{});
-  check_type(std::int16_t{});
-  check_type(std::uint16_t{});
-  check_type(std::int32_t{});
-  check_type(std::uint32_t{});
-  check_type(std::int64_t{});
-  check_type(std::uint64_t{});
+  for_each_number_type(check_type);
   for (const int axis : {0, 1}) {
     check_written<float>(70, 3, 1, axis);
     check_written<double>(1, 40, 300, axis);

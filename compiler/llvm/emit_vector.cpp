@@ -212,16 +212,15 @@ Value* Emitter::load(Body& body, const Statement& s) {
   const std::uint32_t access = s.at;
   const DType t = type_of_access(access);
   llvm::Type* type = memory_type(t, width_);
-  Value* mask = body.mask;
-  if (contiguous(access) && s.guard != kNone) {
-    Value* const guard = is_vector(s.guard) ? vector(body, s.guard) : scalar(s.guard);
-    return from_memory(t, guarded(type, vector_pointer(body, access), guard, mask));
+  if (contiguous(access)) {
+    Value* const guard = s.guard == kNone ? nullptr : is_vector(s.guard) ? vector(body, s.guard) : scalar(s.guard);
+    return from_memory(t, guarded(type, vector_pointer(body, access), guard, body.mask));
   }
+  Value* mask = body.mask;
   if (s.guard != kNone) {
     Value* guard = vector(body, s.guard);
     mask = mask ? b_.CreateAnd(mask, guard) : guard;
   }
-  if (contiguous(access)) return from_memory(t, guarded(type, vector_pointer(body, access), nullptr, mask));
   if (nest_.short_rows && s.guard == kNone)
     if (Value* v = one_of_each_row(access)) return from_memory(t, v);
   const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];

@@ -151,14 +151,11 @@ Value* Frame::lanes_of_gather(llvm::Type* type) {
 llvm::Value* Frame::guarded(llvm::Type* type, Value* p, Value* there, Value* mask) {
   Value* const zero = llvm::Constant::getNullValue(type);
   const bool fits = module_.getDataLayout().getTypeAllocSize(type) <= kZeros;
-  const auto both = [&](Value* lanes) { return mask ? b_.CreateAnd(mask, lanes) : lanes; };
-  if (there && width_of(there)) {
-    if (fits) p = b_.CreateSelect(b_.CreateOrReduce(there), p, zeros_);
-    mask = both(there);
-  } else if (there && fits) {
-    p = b_.CreateSelect(there, p, zeros_);
-  } else if (there) {
-    mask = both(b_.CreateVectorSplat(width_of(zero), there));
+  const bool differs = there && width_of(there) > 0;
+  if (there && fits) p = b_.CreateSelect(differs ? b_.CreateOrReduce(there) : there, p, zeros_);
+  if (differs || (there && !fits)) {
+    Value* const lanes = differs ? there : b_.CreateVectorSplat(width_of(zero), there);
+    mask = mask ? b_.CreateAnd(mask, lanes) : lanes;
   }
   return mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), mask, zero))
               : b_.CreateAlignedLoad(type, p, llvm::Align(1));

@@ -980,13 +980,12 @@ llvm::Value* Speller::load(const Line& l) {
   const bool is_guarded = mask != nullptr;
   llvm::Type* type = k_.memory_type(t, vector->lanes);
   Value* step = f.stride[vector->digit];
-  if (step && number(step) == f.size && !varies_by_derived(f) && mask)
+  if (step && number(step) == f.size && !varies_by_derived(f))
     return k_.from_memory(t, guarded(type, here(Of::Load, l.at), mask, vector->mask));
   mask = both(mask, vector->mask);
   if (mask) mask = splat(mask, vector->lanes);
   const auto loaded = [&](Value* p, Value* where) { return guarded(type, p, nullptr, where); };
   if (step && !varies_by_derived(f)) {
-    if (number(step) == f.size) return k_.from_memory(t, loaded(here(Of::Load, l.at), mask));
     if (const Scope* along = l.guard == kNone ? turning_scope(f) : nullptr)
       return k_.from_memory(t, turned(l, f, *along)[static_cast<std::size_t>(*number(along->index))]);
     if (number(step) == -f.size && !is_guarded)

@@ -121,11 +121,11 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
 std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t statements) {
   Loop& row = loops.back();
   const std::int64_t each = row.extent;
-  if (each < 2 || each > kMostPhases || row.reduced || statements > kMostOfPhase) return {};
+  if (each < 2 || each > kMostPhases || row.reduced || statements > kMostOfShortRow) return {};
   row.phases = each;
   row.extent = 1;
   std::vector<Planned> out = in_loops(loops);
-  if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.body.size() > kMostInPhases) return {};
+  if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.body.size() > kMostOfShortRow) return {};
   std::size_t stores = 0, beside = 0;
   for (const Statement& s : out[0].nest.body) stores += s.kind == Statement::Kind::Store, beside += s.count;
   return stores == beside ? out : std::vector<Planned>{};
@@ -181,8 +181,7 @@ double Planner::work_of(const Planned& p) {
 double Planner::selections_in(const std::vector<Planned>& pieces) {
   double n = 0;
   for (const Planned& p : pieces) {
-    double elements = 1;
-    for (const std::int64_t e : p.numbers.extents) elements *= static_cast<double>(e);
+    const auto elements = static_cast<double>(elements_of(p));
     const auto selects = std::ranges::count_if(
         p.nest.body, [&](const Statement& s) { return s.kind == Statement::Kind::Guard && (s.loops >> p.nest.vector_loop() & 1); });
     n += elements * static_cast<double>(p.nest.derived.size() + static_cast<std::size_t>(selects));

@@ -127,8 +127,8 @@ class Planner {
   // The values of all subdomains together may exceed kMostWork by at most kMostTimes times the number of values of the group.
   static constexpr std::size_t kMostWork = 1 << 13, kMostTimes = 4;
   static constexpr std::int64_t kMostPhases = 8;
-  static constexpr std::size_t kMostOfPhases = 64;                       // limit of the statements of all interleaved indices together
-  static constexpr std::size_t kMostOfPhase = 512, kMostInPhases = 512;  // limits of the statements of short rows: of one element, of all
+  static constexpr std::size_t kMostOfPhases = 64;     // limit of the statements of all interleaved indices together
+  static constexpr std::size_t kMostOfShortRow = 512;  // the same limit for the elements of a short row, which share most statements
   static constexpr std::size_t kFewBoxes = 4;
   // Rows of at most kShortRow elements get special code only in nests of at least kPhaseElements, or kShortRowElements if the code needs
   // buffers of replicated rows.
