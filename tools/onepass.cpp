@@ -1,7 +1,6 @@
 // The `onepass` command: selects the command, and turns exceptions into messages and exit codes. 0: success; 2: a user error, with one
 // message on stderr; 1: an internal error.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <fcntl.h>
 
@@ -20,6 +19,7 @@
 #include "onepass/version.h"
 #include "runtime/os_mapped.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_options.h"
 #include "tools/onepass_terminal.h"
 
 namespace {
@@ -142,8 +142,10 @@ int main(int argc, char** argv) {
     return fail(2, error.what());  // begins with file:line:column, which editors parse
   } catch (const onepass::CancelledError& error) {
     return fail(130, fmt::format("onepass: {}", error.what()));
-  } catch (const onepass::Error& error) { return fail(2, fmt::format("onepass: {}", error.what())); } catch (const CLI::ParseError& error) {
-    return fail(2, fmt::format("onepass {}: {}; `onepass {} --help` lists its options", command, error.what(), command));
+  } catch (const onepass::Error& error) {
+    return fail(2, fmt::format("onepass: {}", error.what()));
+  } catch (const onepass::command::UsageError& error) {
+    return fail(2, fmt::format("onepass {}: {}; `onepass {} --help` lists its options", command, error.what, command));
   } catch (const std::bad_alloc&) { return fail(2, "onepass: out of memory"); } catch (const onepass::InternalError& error) {
     return fail(1, fmt::format("onepass: internal error, please report it: {}", error.what()));
   } catch (const std::exception& error) {

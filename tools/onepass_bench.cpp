@@ -1,6 +1,5 @@
 // onepass bench: the speed of a program on random inputs of given types, and the bytes that it moves.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "runtime/record.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_from_nothing.h"
+#include "tools/onepass_options.h"
 #include "tools/onepass_random.h"
 #include "tools/onepass_terminal.h"
 #include "tools/timing.h"
@@ -281,36 +281,34 @@ void print_table(Mode mode, const Measurement& a, Mode other, const Measurement&
 int bench(Words words) {
   Words again = {"onepass", "bench"};
   again.insert(again.end(), words.begin(), words.end());
-  CLI::App app{"Times a program on random inputs: floats uniform on [-1, 1), integers and bool 0 or 1.", "onepass bench"};
+  CommandLine app("bench", "Times a program on random inputs: floats uniform on [-1, 1), integers and bool 0 or 1.");
   Words positional, shapes;
   CommonOptions common;
   std::string how_name = "into", compared, record_file;
   ExecutionRecord record;
   bool while_specializing = false, json = false, from_nothing = false, in_this_process = false;
-  app.add_option("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
-  offers(app.add_option("--shapes", shapes, "types of the inputs, such as x=f32[64,256]; at least one"), {});
+  app.add("PROGRAM", positional, "a formula, a .fuse file or - for standard input");
+  app.add("--shapes", shapes, "types of the inputs, such as x=f32[64,256]; at least one").offers({});
   add_mode(app, common);
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  offers(app.add_option("--call", how_name,
-                        "into: write to the same arrays in each call (default); fresh: allocate new arrays; bind: use a bound call"),
-         {"into", "fresh", "bind"});
+  app.add("--call", how_name, "into: write to the same arrays in each call (default); fresh: allocate new arrays; bind: use a bound call")
+      .offers({"into", "fresh", "bind"});
   app.add_flag("--while-specializing", while_specializing,
                "meanwhile, another thread calls the program with new shapes, which get specialized kernels");
   app.add_flag("--from-nothing", from_nothing, "time the first 1000 calls in fresh processes, with an empty and with a warm kernel cache");
   app.add_flag("--in-this-process", in_this_process, "with --from-nothing: time only in this process, and print one line of JSON")
-      ->needs("--from-nothing");
-  offers(app.add_option("--compare", compared, "time this mode too, and print a table of both"), mode_names());
-  app.add_option("--record", record_file,
-                 "write a record of the call and its kernel times to this file: a report (.html), JSON (.json) or text");
+      .needs("--from-nothing");
+  app.add("--compare", compared, "time this mode too, and print a table of both").offers(mode_names());
+  app.add("--record", record_file, "write a record of the call and its kernel times to this file: a report (.html), JSON (.json) or text");
   app.add_flag("--json", json, "print one line of JSON");
   app.footer(
       "Examples:\n"
       "  onepass bench 'x*w + b' --shapes x=f32[1024,1024] w=f32[1024,1] b=f32[1024]\n"
       "  onepass bench examples/programs/softmax.fuse --shapes x=f32[4096,1024] --compare unfused --json\n"
       "  onepass bench 'a @ b' --shapes a=f32[512,512] b=f32[512,512] --from-nothing");
-  parse_words(app, std::move(words));
+  app.parse(std::move(words));
   if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may be the last word
     positional.push_back(std::move(shapes.back()));
     shapes.pop_back();

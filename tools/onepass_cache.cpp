@@ -1,6 +1,5 @@
 // onepass cache: manages the kernels that are stored on disk.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <array>
@@ -12,6 +11,7 @@
 #include "onepass/version.h"
 #include "runtime/disk_cache.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_options.h"
 
 namespace onepass::command {
 namespace {
@@ -97,22 +97,21 @@ int verify(DiskCache& cache, bool json) {
 }  // namespace
 
 int cache(Words words) {
-  CLI::App app{
+  CommandLine app(
+      "cache",
       "Manages the kernels on disk. stats counts them. verify removes damaged kernels and kernels that other users could have written. "
-      "clear removes all kernels. export and import copy them to an equal machine in one file.",
-      "onepass cache"};
+      "clear removes all kernels. export and import copy them to an equal machine in one file.");
   app.footer(
       "An archive contains machine code that your programs will run. import requires --trust unless the archive is identical to one "
       "exported from this folder.\n\nThe folder is ONEPASS_CACHE_DIR if set, otherwise onepass in the user's cache folder; "
       "ONEPASS_CACHE_DIR=none disables it.\n\nExample:\n  onepass cache stats\n  onepass cache export kernels.onepass");
   std::string action = "stats", file;
   bool trust = false, json = false;
-  offers(app.add_option("ACTION", action, "stats, verify, clear, export FILE or import FILE"),
-         {"stats", "verify", "clear", "export", "import"});
-  app.add_option("FILE", file, "the archive for export and import");
+  app.add("ACTION", action, "stats, verify, clear, export FILE or import FILE").offers({"stats", "verify", "clear", "export", "import"});
+  app.add("FILE", file, "the archive for export and import");
   app.add_flag("--trust", trust, "with import: trust the archive, which contains machine code, as you trust your own programs");
   app.add_flag("--json", json, "print one line of JSON");
-  parse_words(app, std::move(words));
+  app.parse(std::move(words));
   const bool takes_file = action == "export" || action == "import";
   if (action != "stats" && action != "verify" && action != "clear" && !takes_file)
     throw ValueError(

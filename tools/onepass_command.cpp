@@ -1,7 +1,6 @@
 #include "tools/onepass_command.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -24,8 +23,6 @@
 namespace onepass::command {
 
 namespace {
-
-constexpr char kProgramMark = '\x01';  // marks a program that begins with `-` while CLI11 parses the words
 
 struct ModeName {
   std::string_view text;
@@ -56,120 +53,7 @@ constexpr Limit kLimits[] = {
 
 }  // namespace
 
-// ---- the command line
-
-namespace {
-
-bool completing = false;
-std::map<const CLI::Option*, Words> offered;
-
-void print_completions(const CLI::App& app, const Words& words) {
-  const std::string word = words.empty() || words.back() == "=" ? "" : words.back();
-  std::size_t before = words.size() < 2 ? 0 : words.size() - 1;  // bash splits `--mode=generic` at the `=`
-  while (before > 0 && words[before - 1] == "=") --before;
-  const auto values = [](const CLI::Option* option) {
-    const auto found = offered.find(option);
-    if (found == offered.end()) return fmt::print(":files\n");
-    for (const std::string& value : found->second) fmt::print("{}\t\n", value);
-  };
-  if (word.starts_with('-') && word != "-") {
-    for (const CLI::Option* const option : app.get_options())
-      for (const std::string& name : option->get_lnames()) fmt::print("--{}\t{}\n", name, option->get_description());
-    return;
-  }
-  if (before > 0 && words[before - 1].starts_with('-')) {
-    const CLI::Option* const option = app.get_option_no_throw(words[before - 1]);
-    if (option && option->get_items_expected_max() > 0) return values(option);
-  }
-  for (const CLI::Option* const option : app.get_options())
-    if (option->get_positional() && offered.contains(option) && words.size() == 1) return values(option);
-  fmt::print(":files\n");
-}
-
-}  // namespace
-
-void offers(const CLI::Option* option, Words words) { offered[option] = std::move(words); }
-void complete_next() { completing = true; }
-
-void parse_words(CLI::App& app, Words words) {
-  if (completing) {
-    print_completions(app, words);
-    throw HelpShown();
-  }
-  for (std::string& word : words) {
-    if (word == "--") break;
-    // `-`, `-h`, `-o` and `-oNAME=…` are options; any other word with one dash is a formula.
-    if (word.size() >= 2 && word[0] == '-' && word[1] != '-' && word != "-h" && word[1] != 'o') word.insert(word.begin(), kProgramMark);
-  }
-  for (CLI::Option* const option : app.get_options())  // removes the mark from option values
-    if (!option->get_positional() && option->get_items_expected_max() > 0)
-      option->transform([](std::string value) { return value.starts_with(kProgramMark) ? value.substr(1) : value; });
-  // A flag takes no value, but CLI11 would accept `--compare=no`.
-  for (const std::string& word : words) {
-    if (word == "--") break;
-    const std::size_t equals = word.find('=');
-    if (!word.starts_with("--") || equals == std::string::npos) continue;
-    const CLI::Option* const option = app.get_option_no_throw(word.substr(0, equals));
-    if (option && option->get_items_expected_max() == 0)
-      throw ValueError(fmt::format("{}: {} takes no value, but `{}` gives one", app.get_name().substr(app.get_name().find(' ') + 1),
-                                   word.substr(0, equals), word));
-  }
-  std::reverse(words.begin(), words.end());  // CLI11 expects this order
-  try {
-    app.parse(std::move(words));
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    throw HelpShown();
-  }
-}
-
-std::string take_program(std::string_view command, Words& positional) {
-  for (std::string& word : positional)
-    if (!word.empty() && word[0] == kProgramMark) {
-      std::string program = word.substr(1);
-      positional.erase(positional.begin() + (&word - positional.data()));
-      return program;
-    }
-  if (positional.empty())
-    throw ValueError(fmt::format("{}: the program is missing. Pass a formula, a .fuse file, or - for standard input", command));
-  std::string program = std::move(positional.front());
-  positional.erase(positional.begin());
-  return program;
-}
-
-Words unmarked(Words positional) {
-  for (std::string& word : positional)
-    if (!word.empty() && word[0] == kProgramMark) word.erase(0, 1);
-  return positional;
-}
-
-void add_mode(CLI::App& app, CommonOptions& options) {
-  offers(app.add_option("--mode", options.mode, "adaptive (default), generic, specialized, unfused or reference"), mode_names());
-}
-// Parsed on occurrence, so that an empty text is an error and differs from an omitted option.
-void add_relax(CLI::App& app, CommonOptions& options) {
-  offers(app.add_option_function<std::string>(
-             "--relax", [&options](const std::string& list) { options.relax = relax_of(list); },
-             "relaxations to allow, from contract,reassociate,approximate (default: none)"),
-         {"contract", "reassociate", "approximate"});
-}
-void add_threads(CLI::App& app, CommonOptions& options) {
-  offers(app.add_option_function<std::string>(
-             "--threads", [&options](const std::string& text) { options.threads = thread_count(text); },
-             fmt::format("number of threads, 1 to {} (default: all cores)", threads::kMaxThreads)),
-         {});
-}
-
-void add_limits(CLI::App& app, CommonOptions& options) {
-  Words names;
-  for (const Limit& limit : kLimits) names.push_back(fmt::format("{}=", limit.name));
-  offers(app.add_option("--limit", options.limits,
-                        "NAME=NUMBER, where NAME is nesting, name_bytes, source_bytes, max_nodes, rank, array_bytes, work or compile_ms; "
-                        "repeat for several")
-             ->allow_extra_args(false)
-             ->take_all(),
-         std::move(names));
-}
+// ---- options
 
 Options options_of(const CommonOptions& options) {
   Options result;
@@ -238,8 +122,7 @@ Limits limits_of(const std::vector<std::string>& words) {
     const auto [name, value] = name_and_value("--limit", word, "NAME=NUMBER");
     const auto limit = std::find_if(std::begin(kLimits), std::end(kLimits), [&, &n = name](const Limit& l) { return l.name == n; });
     if (limit == std::end(kLimits)) {
-      std::vector<std::string> names;
-      for (const Limit& candidate : kLimits) names.emplace_back(candidate.name);
+      const Words names = limit_names();
       throw NameError(fmt::format("--limit: there is no limit `{}`{}; the limits are {}", name, suggestion(name, names), list_of(names)));
     }
     std::int64_t number = 0;
@@ -249,6 +132,12 @@ Limits limits_of(const std::vector<std::string>& words) {
     limit->set(result, number);
   }
   return result;
+}
+
+Words limit_names() {
+  Words names;
+  for (const Limit& limit : kLimits) names.emplace_back(limit.name);
+  return names;
 }
 
 std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form) {

@@ -13,11 +13,6 @@
 #include "runtime/program.h"
 #include "tools/program_text.h"
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
 namespace onepass::command {
 
 using Words = std::vector<std::string>;
@@ -43,21 +38,7 @@ struct InterruptibleCall {
   static bool asked_to_stop();
 };
 
-// ---- the command line
-/// Exception for `--help` among the words: the help is already printed, and the command must end.
-struct HelpShown {};
-/// Parses the words after the command's name. A word such as `-x*2`, which is not an option of any command, is a program.
-void parse_words(CLI::App& app, Words words);
-/// Sets the words that a value of the option, or a positional, may have, for shell completions. Without it, completions offer files.
-void offers(const CLI::Option* option, Words words);
-/// Switches parse_words() to completion: instead of parsing, it prints the completions of the last word and throws HelpShown. Each line has
-/// a word, a tab and its meaning. A word that ends with `=` continues; `:files` means that files complete the word.
-void complete_next();
-/// Removes and returns the program among the positional words, with or without a mark of parse_words. Throws `COMMAND: …` if it is missing.
-std::string take_program(std::string_view command, Words& positional);
-/// Returns positional words, all of which are programs, without the marks of parse_words.
-Words unmarked(Words positional);
-
+// ---- options (onepass_options.h)
 /// Options that several commands share, as text.
 struct CommonOptions {
   std::string mode = "adaptive";
@@ -65,10 +46,6 @@ struct CommonOptions {
   int threads = 0;
   std::vector<std::string> limits;
 };
-void add_mode(CLI::App& app, CommonOptions& options);
-void add_relax(CLI::App& app, CommonOptions& options);
-void add_threads(CLI::App& app, CommonOptions& options);
-void add_limits(CLI::App& app, CommonOptions& options);
 Options options_of(const CommonOptions& options);
 
 Mode mode_of(std::string_view text);
@@ -77,6 +54,7 @@ Words mode_names();
 Relax relax_of(std::string_view list);                    // throws for an empty name or a duplicate
 int thread_count(std::string_view text);                  // decimal, at least 1
 Limits limits_of(const std::vector<std::string>& words);  // `nesting=5000`, …
+Words limit_names();
 
 /// Splits `name=value` at the first `=`. Throws `COMMAND: WORD: expected FORM` if the name is missing.
 std::pair<std::string, std::string> name_and_value(std::string_view command, const std::string& word, std::string_view form);

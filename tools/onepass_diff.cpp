@@ -1,7 +1,6 @@
 // onepass diff: compares two programs, one program's kernels for two sets of types, two dumps (JSON or text), or two folders of generated
 // kernels. Exits with 0 or 1, like diff.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "onepass/error.h"
 #include "tools/onepass_command.h"
 #include "tools/onepass_lines.h"
+#include "tools/onepass_options.h"
 
 namespace onepass::command {
 
@@ -233,24 +233,24 @@ void move_programs(Words& shapes, Words& programs) {
 }  // namespace
 
 int diff(Words words) {
-  CLI::App app{
+  CommandLine app(
+      "diff",
       "Compares two programs, the kernels of one program for two sets of types, two dumps (of --json, or of any other form as text), "
-      "or two folders of generated kernels.",
-      "onepass diff"};
+      "or two folders of generated kernels.");
   Words paths, shapes, other_shapes;
   bool all = false;
-  app.add_option("A B", paths, "two files or two folders; with --shapes one or two programs");
-  offers(app.add_option("--shapes", shapes, "treat A and B as programs: types of their inputs, such as x=f32[64,256]; at least one"), {});
-  offers(app.add_option("--other-shapes", other_shapes, "types of the second program's inputs, or other types for the same program")
-             ->needs("--shapes"),
-         {});
+  app.add("A B", paths, "two files or two folders; with --shapes one or two programs");
+  app.add("--shapes", shapes, "treat A and B as programs: types of their inputs, such as x=f32[64,256]; at least one").offers({});
+  app.add("--other-shapes", other_shapes, "types of the second program's inputs, or other types for the same program")
+      .needs("--shapes")
+      .offers({});
   app.add_flag("--all", all, "print every changed line, not only the first 40 of a text");
   app.footer(
       "The exit code is 0 if they are equal, 1 if they differ, 2 on an error.\nExamples:\n  onepass diff 'softmax(x)' 'softmax(x)*2' "
       "--shapes x=f32[64,256]\n  onepass diff 'softmax(x)' --shapes x=f32[64,256] --other-shapes x=f32[64,1]\n  onepass dump 'x*w + b' "
       "--shapes x=f32[64,256] w=f32[256] b=f32[256] --json >before.json\n  onepass dump 'x*w - b' --shapes x=f32[64,256] w=f32[256] "
       "b=f32[256] --json >after.json\n  onepass diff before.json after.json");
-  parse_words(app, std::move(words));
+  app.parse(std::move(words));
   const Style style{.lines = all ? static_cast<std::size_t>(-1) : 40};
   if (!shapes.empty()) {
     move_programs(shapes, paths);

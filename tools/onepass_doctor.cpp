@@ -1,6 +1,5 @@
 // onepass doctor: the state of everything that onepass uses on this machine, one line each: `name: state, what to do`.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
@@ -22,6 +21,7 @@
 #include "runtime/kernel_cache.h"
 #include "runtime/os.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_options.h"
 #include "tools/onepass_terminal.h"
 #include "tools/timing.h"
 
@@ -172,11 +172,11 @@ void cuda_driver_and_device() {
 }  // namespace
 
 int doctor(Words words) {
-  CLI::App app{"Shows the features of this machine, and how to fix missing ones.", "onepass doctor"};
+  CommandLine app("doctor", "Shows the features of this machine, and how to fix missing ones.");
   bool json = false;
   app.add_flag("--json", json, "print one line of JSON: the version, and for each line its state and advice");
   app.footer("Examples:\n  onepass doctor\n  onepass doctor --json");
-  parse_words(app, std::move(words));
+  app.parse(std::move(words));
   Json answer = {{"version", ONEPASS_VERSION}};
   if (json) as_json = &answer;
   const runtime::DiskCache cache(runtime::cache_folder_of_environment());

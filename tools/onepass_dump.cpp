@@ -1,7 +1,6 @@
 // onepass dump: the compiler's results for a program, from the graph to the machine code, without running it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +14,7 @@
 #include "onepass/error.h"
 #include "runtime/record.h"
 #include "tools/onepass_command.h"
+#include "tools/onepass_options.h"
 #include "tools/onepass_picture.h"
 
 namespace onepass::command {
@@ -174,15 +174,15 @@ void print_block(std::string_view text) { fmt::print("{}{}", text, text.ends_wit
 }  // namespace
 
 int dump(Words words) {
-  CLI::App app{"Shows how the compiler translates a program for inputs of given types. Runs nothing.", "onepass dump"};
+  CommandLine app("dump", "Shows how the compiler translates a program for inputs of given types. Runs nothing.");
   Words positional, shapes;
   CommonOptions common;
   bool graph = false, groups = false, nests = false, loops = false, llvm = false, assembly = false, cuda = false, ptx = false, json = false,
        passes = false, why = false, dot = false, pullback = false;
   std::string svg, html;
   ExecutionRecord record;
-  app.add_option("PROGRAM", positional, "a formula, a .fuse file, another dump (.json) or - for standard input");
-  app.add_option("--shapes", shapes, "types of the inputs, such as x=f32[64,256]; at least one");
+  app.add("PROGRAM", positional, "a formula, a .fuse file, another dump (.json) or - for standard input");
+  app.add("--shapes", shapes, "types of the inputs, such as x=f32[64,256]; at least one");
   app.add_flag("--passes", passes, "the graph after each pass, \"(unchanged)\" if a pass has no effect, and the fusion groups");
   app.add_flag("--graph", graph, "the optimized graph, in the form that parses back (with --groups the default)");
   app.add_flag("--groups", groups, "the values that each kernel reads, computes and stores, and why it stores them");
@@ -195,8 +195,8 @@ int dump(Words words) {
   app.add_flag("--ptx", ptx, "the same program compiled to PTX by NVIDIA's compiler, if it is installed");
   app.add_flag("--json", json, "one JSON object with all of it (docs/record.schema.json), which `run` and `diff` read");
   app.add_flag("--dot", dot, "the kernels as a graph, for Graphviz");
-  app.add_option("--svg", svg, "write a picture of the kernels to this file, by Graphviz if it is installed");
-  app.add_option("--html", html, "write a report for a browser to this file: kernels, reasons, passes, loops and code");
+  app.add("--svg", svg, "write a picture of the kernels to this file, by Graphviz if it is installed");
+  app.add("--html", html, "write a report for a browser to this file: kernels, reasons, passes, loops and code");
   app.add_flag("--pullback", pullback,
                "with --why, --json and --html: as vjp runs it, a forward call and the backward call for all inputs");
   add_mode(app, common);
@@ -207,7 +207,7 @@ int dump(Words words) {
       "  onepass dump 'x*w + b' --shapes x=f32[64,256] w=f32[256] b=f32[256] --groups\n"
       "  onepass dump examples/programs/softmax.fuse --shapes x=f32[4096,1024] --asm\n"
       "  onepass dump 'x - sum(x, axis=0)' --shapes x=f32[64,256] --html report.html");
-  parse_words(app, std::move(words));
+  app.parse(std::move(words));
   if (positional.empty() && !shapes.empty() && !is_named_type(shapes.back())) {  // the program may be the last word
     positional.push_back(std::move(shapes.back()));
     shapes.pop_back();

@@ -1,6 +1,5 @@
 // onepass run: runs a program on files of arrays and numbers, or a batch of such jobs as lines of JSON.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include "tools/onepass_command.h"
 #include "tools/onepass_files.h"
 #include "tools/onepass_job.h"
+#include "tools/onepass_options.h"
 #include "tools/onepass_random.h"
 #include "tools/onepass_terminal.h"
 
@@ -382,35 +382,34 @@ void sort_out(const ProgramText& program, const Words& words, Job& job) {
 }  // namespace
 
 int run(Words words) {
-  CLI::App app{
+  CommandLine app(
+      "run",
       "Runs a program on files of arrays (.npy, .npz, .png) and numbers. Prints its results or writes them to files; either all files are "
-      "written, or none.",
-      "onepass run"};
+      "written, or none.");
   Words positional, outputs;
   CommonOptions common;
   std::string batch, device = "cpu", stats;
   bool compare = false, check_nan = false, no_sync = false;
-  app.add_option("PROGRAM NAME=FILE", positional,
-                 "a formula, a .fuse file, a dump (.json) or - for standard input; then its inputs: files (- for standard input), numbers, "
-                 "or FILE.npz with several arrays");
-  app.add_option("-o,--output", outputs,
-                 "NAME=FILE.npy, .npz or .png: the file of an output (-: standard output); FILE.npz: all outputs; repeat for several")
-      ->allow_extra_args(false)
-      ->take_all();
-  CLI::Option* const batch_option = app.add_option(
-      "--batch", batch,
-      "a file of jobs (-: standard input), one JSON object per line: formula, inputs, outputs, mode; one line answers each job");
+  app.add("PROGRAM NAME=FILE", positional,
+          "a formula, a .fuse file, a dump (.json) or - for standard input; then its inputs: files (- for standard input), numbers, "
+          "or FILE.npz with several arrays");
+  app.add("-o,--output", outputs,
+          "NAME=FILE.npy, .npz or .png: the file of an output (-: standard output); FILE.npz: all outputs; repeat for several")
+      .repeats();
+  const Option batch_option =
+      app.add("--batch", batch,
+              "a file of jobs (-: standard input), one JSON object per line: formula, inputs, outputs, mode; one line answers each job");
   add_mode(app, common);
   add_threads(app, common);
   add_relax(app, common);
   add_limits(app, common);
-  offers(app.add_option("--device", device, "cpu or cuda (docs/cuda.md; not tested on a GPU yet)"), {"cpu", "cuda"});
+  app.add("--device", device, "cpu or cuda (docs/cuda.md; not tested on a GPU yet)").offers({"cpu", "cuda"});
   app.add_flag("--compare", compare,
                "run in mode unfused too (reference, if the mode is unfused), and report the first operator that differs; then exit with 1");
   app.add_flag("--check-nan", check_nan,
                "fail if an output has a NaN or an infinity, and name the first operator that produced such a value");
-  CLI::Option* const stats_option =
-      app.add_option("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file (-: standard output), as JSON");
+  const Option stats_option =
+      app.add("--stats", stats, "write kernels, calls, compiles, cache hits and bytes to this file (-: standard output), as JSON");
   app.add_flag("--no-sync", no_sync, "do not wait until outputs are on disk: this is faster, but a power failure may lose them");
   app.footer(
       "Examples:\n"
@@ -419,19 +418,19 @@ int run(Words words) {
       "  onepass run 'p = softmax(x); m = max(p)' data.npz -o results.npz\n"
       "  onepass run examples/programs/softmax.fuse x=x.npy -o p=p.npy --mode unfused\n"
       "  echo '{\"formula\": \"x*2\", \"inputs\": {\"x\": \"x.npy\"}, \"outputs\": {\"out\": \"y.npy\"}}' | onepass run --batch -");
-  parse_words(app, std::move(words));
+  app.parse(std::move(words));
 
   Options options = options_of(common);
   options.check_nan = check_nan;
   if (device != "cpu" && device != "cuda")
     throw ValueError(fmt::format("run: there is no device `{}`; the devices are cpu and cuda", device));
   if (device == "cuda") options.device = Device::cuda();
-  OtherFiles others{.files = {}, .answers = batch_option->count() > 0};
-  if (*batch_option && batch != "-") others.add_read("the batch", batch);
-  if (!*batch_option && !positional.empty() && (positional.front().ends_with(".fuse") || positional.front().ends_with(".json")))
+  OtherFiles others{.files = {}, .answers = batch_option.is_given()};
+  if (batch_option.is_given() && batch != "-") others.add_read("the batch", batch);
+  if (!batch_option.is_given() && !positional.empty() && (positional.front().ends_with(".fuse") || positional.front().ends_with(".json")))
     others.add_read("the program", positional.front());
   std::optional<os::AtomicFile> stats_file;
-  if (*stats_option) {
+  if (stats_option.is_given()) {
     stats_file.emplace("run", output_path(stats), !no_sync);  // reports an unwritable file before the work starts
     for (const OtherFiles::Named& other : others.files)
       if (os::same_place(stats_file->place(), other.place))
@@ -446,7 +445,7 @@ int run(Words words) {
     stats_file->finish();
   };
 
-  if (*batch_option) {
+  if (batch_option.is_given()) {
     if (!positional.empty() || !outputs.empty())
       throw ValueError("run: --batch reads program, inputs and outputs from its file, so they cannot be given on the command line");
     const int code = run_batch(runner, batch, options.mode);
