@@ -76,6 +76,8 @@ constexpr bool is_contraction(Op op) { return op == Op::ContractLanes || op == O
 constexpr bool is_sum(Op op) { return op == Op::ReduceSum || is_contraction(op); }
 constexpr bool is_source(Op op) { return info(op).kind == OpKind::Source; }
 constexpr bool is_elementwise(Op op) { return info(op).kind >= OpKind::Primitive; }
+/// Returns the first operator with the same meaning: interpreters use its loops.
+constexpr Op same_meaning(Op op) { return op == Op::Rare ? Op::Where : op == Op::CastUnchecked ? Op::Cast : op; }
 
 /// Finds the operator with that name in the printed form; false if there is none.
 constexpr bool op_of(std::string_view text, Op& out) {

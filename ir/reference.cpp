@@ -157,7 +157,7 @@ Loop loop_of(Op op, DType from, DType to) {
   Loop found = nullptr;
   switch (op) {
 #define PRIMITIVE(id, arity, ...) \
-  case Op::id: found = loop_of<Op::id, arity>(from, to); break;
+  case Op::id: found = loop_of<same_meaning(Op::id), arity>(from, to); break;
 #include "ir/ops.def"
     default: break;
   }
