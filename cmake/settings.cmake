@@ -77,6 +77,19 @@ if(ONEPASS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ONEPASS_CCACHE})
 endif()
 
+# tools/test compiles code that is equal in its two builds once: the tests, and loops that are never sanitized.
+set(ONEPASS_TEST_OBJECTS "" CACHE PATH "Another build of these sources whose objects of such code are linked here; empty: compile them")
+
+# object_of_other_build(<result> <target> <source>): sets <result> to the object in the other build of a source of <target>, which is defined
+# in the current folder.
+function(object_of_other_build result target source)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  file(RELATIVE_PATH path ${CMAKE_CURRENT_SOURCE_DIR} ${source})
+  cmake_path(SET object NORMALIZE ${ONEPASS_TEST_OBJECTS}/${folder}/CMakeFiles/${target}.dir/${path}${CMAKE_CXX_OUTPUT_EXTENSION})
+  set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  set(${result} ${object} PARENT_SCOPE)
+endfunction()
+
 set(ONEPASS_OBJECTS "")
 
 # Precompiled headers of the library. Files must still include all headers that they use.
