@@ -6,6 +6,7 @@ find_package(PNG QUIET)
 function(onepass_example name)
   add_executable(example_${name} ${ARGN})
   add_dependencies(programs example_${name})
+  add_dependencies(tested example_${name})
   set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
   target_link_libraries(example_${name} PRIVATE onepass onepass_fmt Threads::Threads)
   target_include_directories(example_${name} PRIVATE ${PROJECT_SOURCE_DIR})  # examples/common

@@ -76,7 +76,6 @@ target_compile_features(onepass_static INTERFACE cxx_std_20)
 # Threads of the library outlive any dlclose of the library that contains it.
 target_link_options(onepass_static INTERFACE -pthread LINKER:-z,nodelete)
 target_link_libraries(onepass_static INTERFACE ${CMAKE_DL_LIBS} m ${archives_shared})
-add_dependencies(programs onepass_static)
 # Flags for pkg-config --static.
 set(onepass_static_libraries "-pthread -Wl,-z,nodelete")
 foreach(library ${CMAKE_DL_LIBS} m ${archives_shared})
