@@ -4,6 +4,7 @@
 #include <onepass/onepass.h>
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include "compiler/target.h"
+#include "how_long.h"
 
 namespace onepass::test {
 
@@ -42,12 +44,20 @@ inline std::vector<std::byte> bytes_of(const Array& a) {
   return {data, data + static_cast<std::size_t>(a.size()) * size_of(a.dtype())};
 }
 
-/// Returns options for every mode except reference. Mode generic has 1, 2, 3 and 7 threads and each vector width of the machine.
+/// Returns options for every mode except reference. Mode generic has 1, 2, 3 and 7 threads and each vector width of the machine. In short
+/// runs each width has one of these numbers of threads, and the next call returns the next.
 inline std::vector<Options> modes_of_kernels() {
+  static std::size_t calls = 0;
+  std::size_t number = calls++;
   std::vector<Options> all = {{.mode = Mode::unfused}, {.mode = Mode::specialized}};
-  for (const int threads : {1, 2, 3, 7}) all.push_back({.mode = Mode::generic, .threads = threads});
-  for (const int bytes : {16, 32, 64})
-    if (bytes <= compiler::Target::host().vector_bytes) all.push_back({.mode = Mode::generic, .vector_bytes = bytes});
+  constexpr int threads[] = {1, 2, 3, 7};
+  if (is_full_run())
+    for (const int n : threads) all.push_back({.mode = Mode::generic, .threads = n});
+  for (const int bytes : {16, 32, 64}) {
+    if (bytes > compiler::Target::host().vector_bytes) continue;
+    all.push_back({.mode = Mode::generic, .vector_bytes = bytes});
+    if (!is_full_run()) all.back().threads = threads[number++ % std::size(threads)];
+  }
   return all;
 }
 

@@ -2,6 +2,7 @@
 // the number of rounds of random tests. Under a sanitizer, tests run a quarter of the usual rounds.
 #pragma once
 
+#include <cstddef>
 #include <cstdlib>
 
 #include "this_build.h"
@@ -18,5 +19,8 @@ inline int rounds(int quick, int full) {
   const char* const given = std::getenv("ONEPASS_TEST_ROUNDS");
   return given ? std::atoi(given) : times(quick, full);
 }
+
+/// True in full runs. Short runs check one of several forms: form number `check` modulo `forms`, so the next check has the next form.
+inline bool is_checked(std::size_t form, std::size_t check, std::size_t forms) { return is_full_run() || form == check % forms; }
 
 }  // namespace onepass::test

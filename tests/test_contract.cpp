@@ -14,6 +14,7 @@
 #include "formula_inputs.h"
 #include "golden.h"
 #include "has_codegen.h"
+#include "how_long.h"
 #include "onepass/error.h"
 #include "onepass/onepass.h"
 #include "random_graph.h"
@@ -51,17 +52,21 @@ double element(const ir::Buffer& b, std::size_t i) {
   return ir::double_of(b.dtype, bits);
 }
 
-// Checks that kernels give the reference's bits: fused and unfused, in both tiers, with several thread ranges and register widths.
+// Checks that kernels give the reference's bits: fused and unfused, in both tiers, with several thread ranges and register widths. Short
+// runs have one tier for each width, in turn.
 void equal_everywhere(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments, std::optional<std::size_t> kernels = {}) {
   INFO(ir::print(graph));
   CHECK(ir::print(ir::parse_graph(ir::print(graph))) == ir::print(graph));
   if (kernels) CHECK(fuse(graph).groups.size() == *kernels);
   if (!has_codegen()) return;
   const std::vector<ir::Buffer> expected = ir::evaluate(graph, views_of(arguments));
+  static std::size_t checks = 0;
   for (const bool unfused : {false, true})
-    for (const bool masked : {false, true})
-      for (const int bytes : {16, 32, 64}) {
-        if (bytes > Target::host().vector_bytes) continue;
+    for (const int bytes : {16, 32, 64}) {
+      if (bytes > Target::host().vector_bytes) continue;
+      ++checks;
+      for (const bool masked : {false, true}) {
+        if (!is_checked(masked, checks, 2)) continue;
         RunOptions options;
         options.unfused = unfused;
         options.masked = masked;
@@ -72,6 +77,7 @@ void equal_everywhere(const ir::Graph& graph, const std::vector<ir::Buffer>& arg
         INFO("unfused " << unfused << ", masked " << masked << ", vectors of " << bytes << " bytes: " << what);
         CHECK(what.empty());
       }
+    }
 }
 
 void equal_everywhere(const char* formula, const Inputs& inputs, DType dtype = f32, std::optional<std::size_t> kernels = {}) {

@@ -16,6 +16,7 @@
 #include "compiler/literal.h"
 #include "compiler/scalars.h"
 #include "compiler/target.h"
+#include "how_long.h"
 #include "ir/build.h"
 #include "ir/reference.h"
 
@@ -254,7 +255,7 @@ TEST_CASE("numbers: a small power converted to f32 is the rounded pow", "[number
     numbers.derive(power, Op::Pow, "pow", operands);
     numbers.fill(0, DType::F32, power, "slot");
     numbers.finish();
-    for (int call = 0; call < 4000; ++call) {
+    for (int call = 0; call < test::times(1000, 4000); ++call) {
       double x = random_real(random);
       if (call % 2) {  // the power is close to the midpoint of two f32 values, where an error of pow would change the rounding
         const float f =
@@ -276,7 +277,7 @@ TEST_CASE("numbers: a small power converted to f32 is the rounded pow", "[number
 
 TEST_CASE("numbers: elementary functions of one number equal their expansions", "[numbers]") {
   Random random(13);
-  constexpr std::int64_t count = 20'000;
+  const std::int64_t count = test::times(8000, 20'000);
   std::vector<double> a, b;
   while (std::ssize(a) < count) {
     a.push_back(random_real(random));

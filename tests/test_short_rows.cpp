@@ -52,7 +52,7 @@ TEST_CASE("short rows: the reference's bits for every length, type, vector width
         options.target = Target::host().with_vector_bytes(bytes);
         check(graph, options);
         options.masked = true;
-        check(graph, options);
+        if (is_checked(static_cast<std::size_t>(bytes / 32), static_cast<std::size_t>(length), 3)) check(graph, options);
         options.masked = false, options.threads = 3;
         if (bytes == 64) check(graph, options);
       }
