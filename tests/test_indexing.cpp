@@ -298,6 +298,19 @@ TEST_CASE("indexing: gathered rows, several of which are multiplied by one value
     same_everywhere(formula, all);
 }
 
+// Only a part of the result is used, so the indices are checked and stored first. Several rows of the product then run together, and the
+// index of their matrix is loaded inside the loop over the sum.
+TEST_CASE("indexing: products of gathered matrices and gathered rows, of which a part is used", "[indexing]") {
+  for (const std::int64_t n : {5, 16, 33}) {
+    INFO("n = " << n);
+    const NamedArrays all = {
+        {"z", random_array({3, n, n})}, {"m", random_array({8, n})}, {"i", random_indices({8}, 3)}, {"p", random_indices({8, n}, n)}};
+    for (const char* product : {"\"bij,bj->bi\", take(z*2, i, 0), take_along_axis(m, p, 1)",
+                                "\"bij,bi->bj\", take(z*2, i, 0), take_along_axis(m, p, 1)", "\"bij,bj->bi\", take(z*2, i, 0), m"})
+      same_everywhere("scatter_add(m*0, p, einsum(" + std::string(product) + "), 1)[:, 1]", all);
+  }
+}
+
 TEST_CASE("indexing: views of a scatter's result, next to values computed from it", "[indexing]") {
   const NamedArrays all = {{"x", random_array({4, 5})}, {"k", random_indices({4, 5}, 5)}};
   for (const char* formula :

@@ -698,7 +698,7 @@ llvm::Value* Speller::address(Of of, Id id, std::size_t depth) {
            }
            for (Id q = 0; is_array && q < nest_.derived.size(); ++q) {
              if (nest_.linears[f.linear].of[nest_.loops() + q] == Coefficient::Zero || varies_along_vector(loops_of_derived(q))) continue;
-             const std::size_t known = depth_of(loops_of_derived(q));
+             const std::size_t known = depth_of_derived(q);
              if (is_first ? known > depth : known != depth) continue;
              Value* more = b_.CreateMul(derived_value(q, depth), coefficient(f.linear, nest_.loops() + q));
              add(is_first ? more : b_.CreateMul(more, i64(f.size)));
@@ -749,6 +749,18 @@ std::size_t Speller::depth_of(std::uint64_t loops) const {
   return depth;
 }
 
+// Returns the depth of the innermost scope that the variable needs. The line of a checked index may be in a deeper loop than the loops that
+// the index depends on.
+std::size_t Speller::depth_of_derived(Id q) const {
+  const Derived& d = nest_.derived[q];
+  std::size_t depth = depth_of(loops_of_derived(q));
+  if (d.place != Derived::kNone) return std::max(depth, known_place(d.place).depth);
+  const std::vector<Coefficient>& of = nest_.linears[d.linear].of;
+  for (Id v = nest_.loops(); v < of.size(); ++v)
+    if (of[v] != Coefficient::Zero) depth = std::max(depth, depth_of_derived(v - nest_.loops()));
+  return depth;
+}
+
 llvm::Value* Speller::root_value(Id root, std::size_t depth, bool read) {
   Value* sum = nullptr;
   for (std::size_t s = 1; s <= depth; ++s) {
@@ -771,14 +783,14 @@ llvm::Value* Speller::linear_value(Id linear, std::size_t depth, bool with_offse
   return sum;
 }
 
-llvm::Value* Speller::place_of(Id statement) {
+const Speller::Place& Speller::known_place(Id statement) const {
   if (const auto it = places_.find(statement); it != places_.end()) return it->second;
   throw InternalError(fmt::format("speller: the checked index s{} is not known yet", statement));
 }
 
 llvm::Value* Speller::derived_value(Id q, std::size_t depth) {
   if (const Id place = nest_.derived[q].place; place != Derived::kNone) return place_of(place);
-  const std::size_t at = std::min(depth, depth_of(loops_of_derived(q)));
+  const std::size_t at = std::min(depth, depth_of_derived(q));
   Scope& s = scopes_[at];
   if (const auto it = s.derived.find(q); it != s.derived.end()) return it->second;
   return s.derived[q] = in(s, [&] { return quotient(q, linear_value(nest_.derived[q].linear, at, true)); });
@@ -832,7 +844,10 @@ void Speller::line(Id i) {
     b_.CreateStore(b_.CreateOr(b_.CreateLoad(v->getType(), wanted_->any), v), wanted_->any);
   }
   if (l.of == kNone || !is_place_[l.of]) return;
-  places_[l.of] = values_[i];
+  const Place place{values_[i], scopes_.size() - 1};
+  if (const auto it = places_.find(l.of); it != places_.end() && it->second.depth != place.depth)
+    for (Scope& s : scopes_) s.addresses.clear(), s.derived.clear();
+  places_[l.of] = place;
   hoist_behind();
 }
 

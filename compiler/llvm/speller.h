@@ -64,7 +64,11 @@ class Speller : private Frame {
   enum class Of : std::uint8_t { Load, Store, Memory, Sums };
 
   const loops::Program& p_;
-  std::map<Id, Value*> places_;        // checked indices, by statement
+  struct Place {
+    Value* index = nullptr;
+    std::size_t depth = 0;  // of the innermost scope in which its line runs
+  };
+  std::map<Id, Place> places_;         // checked indices, by statement
   std::optional<SpreadSlots> spread_;  // many scalar parameters in the baseline tier
   std::vector<Scope> scopes_;
   std::size_t item_loops_ = 0;  // number of task scopes after the first scope
@@ -152,12 +156,14 @@ class Speller : private Frame {
   std::uint64_t loops_of_derived(Id q) const;
   bool varies_along_vector(std::uint64_t loops) const;
   std::size_t depth_of(std::uint64_t loops) const;
+  std::size_t depth_of_derived(Id q) const;
   Value* root_value(Id root, std::size_t depth, bool read);
   Value* linear_value(Id linear, std::size_t depth, bool with_offset);
   Value* derived_value(Id q, std::size_t depth);
   Value* lanes_of_linear(Id linear, bool with_offset);  // a vector if it varies along the vector loop; else a number
   Value* lanes_of_derived(Id q);
-  Value* place_of(Id statement);
+  Value* place_of(Id statement) { return known_place(statement).index; }
+  const Place& known_place(Id statement) const;
 
   // ---- lines
   void line(Id i);
