@@ -37,7 +37,7 @@ double moved_between_kernels(const Graph& recorded, const Relax& relaxations) {
   const Partition partition = fuse(graph);
   const auto weight = [&](NodeId id) {
     // a transposed copy of an input is small compared with the values computed from it
-    if (graph[id].op == ir::Op::Identity && std::ranges::equal(graph.attributes(id), std::span(&kStored, 1))) return 1.0;
+    if (is_stored(graph, id)) return 1.0;
     double one = 1;
     for (const std::int64_t extent : graph.shape(id))
       if (extent > 1) one *= 1024;

@@ -104,6 +104,7 @@ class Fuser {
     rows_.assign(n, {});
     level_.assign(n, 0);
     cut_.assign(n, false);
+    in_short_rows_.assign(n, false);
     shared_.assign(n, false);
     first_.assign(n, Partition::kNoGroup);
     inline_cost_.assign(n, 0);
@@ -152,6 +153,7 @@ class Fuser {
     // True if the group holds only results of one reduction over its first axes, which may become a fused column reduction of another
     // fusion group.
     bool columns;
+    bool short_rows = false;  // in_short_rows_ of any of its values
 
     bool is_map() const { return (reduced | ordered) == 0; }
   };
@@ -172,6 +174,9 @@ class Fuser {
   std::vector<std::uint32_t> inline_cost_;  // operations on each element since the values in memory, along the longest chain
   std::vector<std::vector<std::uint32_t>> keys_;  // by fusion group: its loops, as keys of latest_
   std::vector<bool> cut_;  // the value's expression has a node of many boxes: the loops are split, so no reduction can share them
+  // The value's expression computes one value for each short row. Its loops run across the rows (Planner::in_phases), so no reduction shares
+  // them.
+  std::vector<bool> in_short_rows_;
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest fusion groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
@@ -258,8 +263,13 @@ class Fuser {
     const Node node = graph_[id];
     if (ir::is_source(node.op) || is_list(id) || options_.lists.assembles(id)) return;
     cut_[id] = has_many_boxes(graph_, options_.lists, id);
-    for (std::int64_t o : graph_.operands(id))
-      if (partition_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined && cut_[static_cast<std::size_t>(o)]) cut_[id] = true;
+    in_short_rows_[id] = repeats_in_short_rows(graph_, id) && is_computed(graph_.operand(id, 0));
+    for (std::int64_t o : graph_.operands(id)) {
+      const auto operand = static_cast<std::size_t>(o);
+      if (partition_.boundary[operand] != Boundary::Inlined) continue;
+      if (cut_[operand]) cut_[id] = true;
+      if (in_short_rows_[operand]) in_short_rows_[id] = true;
+    }
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
     else if (ir::is_scan(node.op)) scan(id);
@@ -278,6 +288,11 @@ class Fuser {
     inline_cost_[id] += cost_of(node.op);
   }
 
+  // True if the loops that read the value compute it by elementwise operators.
+  bool is_computed(NodeId id) const {
+    const NodeId base = base_of(id);
+    return ir::is_elementwise(graph_[base].op) && !rows_[base].any && partition_.boundary[base] == Boundary::Inlined;
+  }
   void view(NodeId id, const Node& node) {
     const NodeId from = graph_.operand(id, 0);
     const Rows& in = seen(from);
@@ -645,6 +660,7 @@ class Fuser {
     std::uint32_t group = Partition::kNoGroup;
     const std::vector<std::uint32_t> key = key_of({domain, {}}, id);
     auto& candidates = latest_[key];
+    const bool in_rows = in_short_rows_[id] && !rows.any;
     if (!options_.unfused) {
       // elementwise nests and reductions over one domain join each other; columns and reductions over the other axes also join each other
       for (Candidate& c : candidates) {
@@ -655,6 +671,8 @@ class Fuser {
         const bool takes_columns = c.columns && sums && are_columns(c.reduced, target, all);
         const bool same = c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
         if (!same && !c.is_map() && (target | ordered) != 0 && !joins_as_columns && !takes_columns) continue;
+        if (c.is_map() ? c.short_rows && (target | ordered) != 0 : in_rows) continue;
+        c.short_rows |= in_rows;
         if (c.is_map() || takes_columns) {
           partition_.groups[c.group].reduced = c.reduced = target;
           partition_.groups[c.group].ordered = c.ordered = ordered;
@@ -681,7 +699,7 @@ class Fuser {
       const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
         return c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
       });
-      const Candidate mine{target, ordered, rows.order, rows.product, group, columns};
+      const Candidate mine{target, ordered, rows.order, rows.product, group, columns, in_rows};
       if (same != candidates.end()) *same = mine;
       else candidates.push_back(mine);
     }

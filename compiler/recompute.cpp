@@ -32,7 +32,7 @@ class Finder {
     count_costs();
     find_checked();
     for (NodeId id = 0; id < graph_.size() && !options_.unfused; ++id)
-      if (graph_[id].op == Op::Identity && out_.needed[id] && std::ranges::equal(graph_.attributes(id), std::span(&kStored, 1)))
+      if (out_.needed[id] && is_stored(graph_, id))
         out_.boundary[id] = Boundary::Recompute;
     if (!options_.unfused) find_other_steps();
     find_recomputed();
@@ -229,7 +229,7 @@ class Finder {
         if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
         auto& theirs = maps[o];
-        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(id)) || node.op == Op::Piecewise;
+        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(graph_, id)) || node.op == Op::Piecewise;
         const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
         for (std::uint64_t m : mine) {
           if (theirs.size() > kMost) break;
@@ -258,13 +258,6 @@ class Finder {
       }
     }
   }
-  // True if the broadcast repeats one value for each short row. The row's kernel computes it once (unroll.h).
-  bool repeats_in_short_rows(NodeId id) const {
-    if (graph_[id].op != Op::Broadcast) return false;
-    const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
-    if (shape.empty() || shape.back() > kMostUnrolled || was.back() != 1) return false;
-    return std::ranges::equal(shape.first(shape.size() - 1), was.first(was.size() - 1));
-  }
   // True if the broadcast stretches an axis outside an axis of its operand. Stretched inner axes are free, because the value is hoisted.
   bool repeats_outside(NodeId id) const {
     const List shape = graph_.shape(id), was = graph_.shape(graph_.operand(id, 0));
@@ -281,6 +274,13 @@ class Finder {
 
 StoredAhead find_stored_ahead(const Graph& graph, const FuseOptions& options, const std::vector<NodeId>& wanted) {
   return Finder(graph, options, wanted).run();
+}
+
+bool repeats_in_short_rows(const Graph& graph, NodeId id) {
+  if (graph[id].op != Op::Broadcast) return false;
+  const List shape = graph.shape(id), was = graph.shape(graph.operand(id, 0));
+  if (shape.empty() || shape.back() > kMostUnrolled || was.back() != 1) return false;
+  return std::ranges::equal(shape.first(shape.size() - 1), was.first(was.size() - 1));
 }
 
 bool has_many_boxes(const Graph& graph, const Lists& lists, NodeId id) {

@@ -20,6 +20,9 @@ struct StoredAhead {
 /// Finds the values to materialize. `wanted` lists the values that the caller needs.
 StoredAhead find_stored_ahead(const ir::Graph& graph, const FuseOptions& options, const std::vector<ir::NodeId>& wanted);
 
+/// True if the broadcast repeats one value for each short row. The row's kernel computes it once (unroll.h).
+bool repeats_in_short_rows(const ir::Graph& graph, ir::NodeId id);
+
 /// True if the node has too many boxes for a select by element. Its loops are then split at the box edges, so no reduction can share them.
 bool has_many_boxes(const ir::Graph& graph, const Lists& lists, ir::NodeId id);
 

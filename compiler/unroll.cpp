@@ -13,7 +13,8 @@
 // Short rows: a reduction along the last axis over at most eight elements is also unrolled if its operand is used as a whole, such as
 // the exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This
 // applies to all such reductions of one shape or to none. If the values of these rows are summed along other axes or contracted, they are
-// stored first, because those loops use few lanes.
+// stored first, because those loops use few lanes. Rows that a contraction, a scan or a scatter computes are stored before the unrolled
+// operators.
 //
 // Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its
 // maximum is subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are not an array, and a loop
@@ -50,7 +51,7 @@ Op combiner(Op reduction) {
 
 class Unroller {
  public:
-  explicit Unroller(const Graph& graph) : graph_(graph), uses_(graph.size(), 0), largest_(graph.size(), 0) {
+  explicit Unroller(const Graph& graph) : graph_(graph), uses_(graph.size(), 0), largest_(graph.size(), 0), follows_(graph.size(), false) {
     for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
       const std::int64_t elements = std::max(largest_[id], count(id));
       for (const std::int64_t o : graph.operands(id)) {
@@ -85,6 +86,7 @@ class Unroller {
   std::vector<std::int64_t> largest_;                       // elements of the largest value that depends on the node
   std::map<ListId, std::int64_t> short_rows_;               // by shape of the operand: operators of all sums of its rows, written out
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
+  std::vector<bool> follows_;                               // by sum of short rows: Cone::follows
   List axes_;                                               // reduced axes of the current reduction
   std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
   bool turns_ = false;                                      // arrays are first stored with the reduced axis first
@@ -98,6 +100,7 @@ class Unroller {
     int operators = 0;
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
     bool windows = false;           // the operand reads sliding windows, whose elements are cheap to read again
+    bool follows = false;           // the operand reads the result of a reduction, contraction, scan, scatter or routine of its size
   };
   bool take(Cone& cone, NodeId operand, std::int64_t elements, int most) const {
     std::vector<NodeId> open = {operand};
@@ -116,7 +119,7 @@ class Unroller {
         if (count(source) >= elements) open.push_back(source);
         else cone.largest_read = std::max(cone.largest_read, count(source));
       } else if (!is_source(node.op)) {
-        return false;
+        cone.follows = true;
       } else if (node.op == Op::Input) {
         cone.largest_read = elements;
       }
@@ -136,22 +139,29 @@ class Unroller {
     Cone cone;
     const bool fits = sum_order(shape, graph_.attributes(id), computed_type(graph_[id].dtype)).count <= kMostUnrolled &&
                       take(cone, operand, count(operand), kMostOfRow);
+    follows_[id] = cone.follows;
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
-  // Returns the values of short rows that depend on a chosen reduction and that another reduction, a contraction, a scan or a routine
-  // reads. Their loops use few lanes and would compute the values repeatedly.
+  // Returns the values of short rows to store. Another reduction, a contraction, a scan or a routine reads some of them; its loops use few
+  // lanes and would compute the values repeatedly. The others are computed from the result of such loops: a separate loop over all rows
+  // continues from there.
   std::vector<bool> rows_to_store(const std::vector<bool>& chosen) const {
     std::vector<bool> depends(graph_.size(), false), stored(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Op op = graph_[id].op;
       const bool passes = chosen[id] || is_elementwise(op) || is_view(op);
       depends[id] = chosen[id] && reduces_short_row(id);
+      if (depends[id] && follows_[id] && !depends[graph_.operand(id, 0)]) stored[graph_.operand(id, 0)] = true;
       for (const std::int64_t o : graph_.operands(id)) {
-        const auto operand = static_cast<NodeId>(o);
+        auto operand = static_cast<NodeId>(o);
         if (!depends[operand]) continue;
+        if (passes) {
+          depends[id] = true;
+          continue;
+        }
+        while (is_view(graph_[operand].op)) operand = graph_.operand(operand, 0);
         const List shape = graph_.shape(operand);
-        if (passes) depends[id] = true;
-        else if (!shape.empty() && shape.back() > 1 && shape.back() <= kMostUnrolled && is_elementwise(graph_[operand].op))
+        if (!shape.empty() && shape.back() > 1 && shape.back() <= kMostUnrolled && is_elementwise(graph_[operand].op))
           stored[operand] = true;
       }
     }
@@ -171,7 +181,7 @@ class Unroller {
     const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
     if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
     Cone cone;
-    if (!take(cone, operand, elements, kMostOperators) || (cone.operators + 1) * extent > kMostOperators) return false;
+    if (!take(cone, operand, elements, kMostOperators) || cone.follows || (cone.operators + 1) * extent > kMostOperators) return false;
     if (many && cone.largest_read * kReadAgain > elements) return false;
     if (cone.windows && !many) return true;
     if (largest_[id] >= elements) return false;
@@ -189,7 +199,7 @@ class Unroller {
       result = out.constant(node.dtype, shape, node.bits);
     } else if (node.op == Op::Slot) {
       result = out.slot_node(static_cast<std::uint32_t>(node.bits), shape);
-    } else if (is_elementwise(node.op)) {
+    } else if (is_elementwise(node.op) && !is_stored(out, id)) {
       const List from = out.operands(id);
       std::vector<std::int64_t> operands(from.begin(), from.end());
       for (std::int64_t& o : operands) o = element(out, static_cast<NodeId>(o), k, shape);

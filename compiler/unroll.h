@@ -3,7 +3,9 @@
 // bits do not change.
 #pragma once
 
+#include <algorithm>
 #include <optional>
+#include <span>
 
 #include "ir/graph.h"
 
@@ -17,5 +19,8 @@ inline constexpr std::int64_t kMostUnrolled = 8, kMostReread = 32;
 
 /// The attribute of an Identity that fuse always materializes.
 inline constexpr std::int64_t kStored = -1;
+inline bool is_stored(const ir::Graph& graph, ir::NodeId id) {
+  return graph[id].op == ir::Op::Identity && std::ranges::equal(graph.attributes(id), std::span(&kStored, 1));
+}
 
 }  // namespace onepass::compiler

@@ -67,11 +67,10 @@ TEST_CASE("unroll: sums of short rows, also if the rows are used as a whole", "[
       if (type != f32 && n % 3 != 0) continue;
       const auto form = static_cast<std::size_t>(n + (type == f64 ? 1 : type == f16 ? 2 : 0)) % 3;
       std::size_t checks = 0;
-      const NamedArrays inputs{{"x", random_array({131, n}, type)},
-                               {"w", random_array({n}, type, 2)},
-                               {"c", random_array({131, 1}, type, 3)},
-                               {"m", random_array({n, 6}, type, 4)},
-                               {"z", random_array({9, 11, n}, type, 5)}};
+      const NamedArrays inputs{{"x", random_array({131, n}, type)},      {"w", random_array({n}, type, 2)},
+                               {"c", random_array({131, 1}, type, 3)},   {"m", random_array({n, 6}, type, 4)},
+                               {"z", random_array({9, 11, n}, type, 5)}, {"h", random_array({131, 6}, type, 6)},
+                               {"k", random_array({6, n}, type, 7)}};
       for (const char* const formula : {"softmax(x)", "x/sqrt(sum(x*x, -1, keepdims=true))", "d = x - mean(x, -1, keepdims=true); d*w + c",
                                         "log_softmax(x*w, -1)", "x - max(x, -1, keepdims=true)*c", "z*prod(z + w, -1, keepdims=true)"}) {
         INFO(formula << " of " << n);
@@ -79,8 +78,17 @@ TEST_CASE("unroll: sums of short rows, also if the rows are used as a whole", "[
         CHECK(kernels(formula, inputs) == 1);
         same_everywhere(formula, inputs);
       }
+      // rows that a product or a scan computes: stored, and then one kernel for all rows
+      for (const char* const formula : {"softmax(h @ k + w)", "log_softmax(h @ k)*c", "softmax(cumsum(x, 0)*2)"}) {
+        if (type != f32) break;
+        INFO(formula << " of " << n);
+        if (!is_checked(form, ++checks, 3)) continue;
+        CHECK(kernels(formula, inputs) == 2);
+        same_everywhere(formula, inputs);
+      }
       for (const char* const formula :
-           {"p = softmax(x); y = sum(p, 0)", "sum(softmax(x)**2)", "softmax(x) @ m", "cumsum(softmax(x), 0)", "transpose(softmax(x))*2",
+           {"l = sum(log_softmax(h @ k + w)*x); a, b, d = grad(l, [h, k, w])", "softmax(sort(x, 0))",
+            "p = softmax(x); y = sum(p, 0)", "sum(softmax(x)**2)", "softmax(x) @ m", "cumsum(softmax(x), 0)", "transpose(softmax(x))*2",
             "s = sum(sin(softmax(x))); g = grad(s, [x])", "s = sum(sin(z/sqrt(sum(z*z, -1, keepdims=true)))); g = grad(s, [z])",
             "argmax(x, -1) + argmin(x, -1)", "d = z[:, none] - z; sum(d/(sum(d*d, -1, keepdims=true) + 1), 2)"}) {
         INFO(formula << " of " << n);
