@@ -14,6 +14,7 @@
 
 #include "onepass/binding.h"
 #include "onepass/onepass.h"
+#include "ir/of_thread.h"
 
 using onepass::Array;
 
@@ -30,12 +31,15 @@ struct onepass_formula {
 
 namespace {
 
-thread_local std::string last_error;
+struct LastError {
+  std::string text;
+};
+std::string& last_error() { return onepass::ir::OfThread<LastError>::get().text; }
 
 onepass_status failed(onepass_status status, const char* text) noexcept {
   try {
-    last_error = text;
-  } catch (...) { last_error.clear(); }
+    last_error() = text;
+  } catch (...) { last_error().clear(); }
   return status;
 }
 
@@ -113,7 +117,7 @@ extern "C" {
 
 int onepass_abi_version(void) { return ONEPASS_ABI_VERSION; }
 const char* onepass_version(void) { return ONEPASS_VERSION; }
-const char* onepass_last_error(void) { return last_error.c_str(); }
+const char* onepass_last_error(void) { return last_error().c_str(); }
 
 // ---- arrays
 

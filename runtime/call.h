@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "onepass/error.h"
+#include "ir/of_thread.h"
 #include "runtime/make_plan.h"
 #include "runtime/os.h"
 #include "runtime/program_state.h"
@@ -39,10 +40,7 @@ struct ThreadState {
   Recent* set_of(std::uint64_t program) { return &recent[(program & 3) * kWays]; }
 };
 
-inline ThreadState& thread_state() {
-  thread_local ThreadState state;
-  return state;
-}
+inline ThreadState& thread_state() { return ir::OfThread<ThreadState>::get(); }
 
 using Pointers = Row<std::byte*, 48>;
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "ir/of_thread.h"
 #include "ir/reference.h"
 #include "onepass/error.h"
 #include "runtime/log.h"
@@ -28,23 +29,24 @@ struct Arena {
   memory::Buffer buffer;
   bool busy = false;  // true during a call; nested calls are possible through the host's executor
 };
-thread_local Arena arena;
 
 class Scratch {
  public:
   explicit Scratch(std::size_t bytes) {
     if (bytes == 0) return;
+    Arena& arena = ir::OfThread<Arena>::get();
     if (bytes > Arena::kMost || arena.busy) {
       own_ = memory::Buffer(bytes);
       data_ = static_cast<std::byte*>(own_.data());
       return;
     }
     if (arena.buffer.size() < bytes) arena.buffer = memory::Buffer(std::max<std::size_t>(bytes, 2 * arena.buffer.size()));
-    arena.busy = borrowed_ = true;
+    arena.busy = true;
+    borrowed_ = &arena;
     data_ = static_cast<std::byte*>(arena.buffer.data());
   }
   ~Scratch() {
-    if (borrowed_) arena.busy = false;
+    if (borrowed_) borrowed_->busy = false;
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -53,7 +55,7 @@ class Scratch {
  private:
   memory::Buffer own_;
   std::byte* data_ = nullptr;
-  bool borrowed_ = false;
+  Arena* borrowed_ = nullptr;
 };
 
 void say_control_changed() {

@@ -22,6 +22,7 @@
 #include "compiler/llvm/compat.h"
 #include "compiler/llvm/count.h"
 #include "compiler/llvm/emit.h"
+#include "ir/of_thread.h"
 #include "onepass/error.h"
 #include "onepass/export.h"
 #include "onepass/version.h"
@@ -99,9 +100,12 @@ void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machi
 }
 
 using MachineryTable = std::map<std::tuple<std::string, std::string, std::string, Tier>, std::unique_ptr<Machinery>>;
-thread_local std::unique_ptr<MachineryTable> kept;
+struct KeptMachinery {
+  std::unique_ptr<MachineryTable> table;
+};
 
 Machinery& machinery(const Target& target, Tier tier) {
+  std::unique_ptr<MachineryTable>& kept = ir::OfThread<KeptMachinery>::get().table;
   if (!kept) kept = std::make_unique<MachineryTable>();
   std::unique_ptr<Machinery>& m = (*kept)[{target.triple, target.cpu, target.features, tier}];
   if (m && m->modules < 2000) return *m;  // a context never frees types and constants; it is replaced from time to time
@@ -168,13 +172,17 @@ void compile(const CodegenRequest& request, CodegenResult& result) {
   result.object.assign(m.buffer.begin(), m.buffer.end());
 }
 
+struct ErrorText {
+  std::string text;
+};
+
 }  // namespace
 }  // namespace onepass::compiler
 
 // Exceptions must not leave the module, because it may have been built with another unwinder.
 extern "C" ONEPASS_API
 const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, onepass::compiler::CodegenResult* result) {
-  thread_local std::string error;
+  std::string& error = onepass::ir::OfThread<onepass::compiler::ErrorText>::get().text;
   try {
     try {
       onepass::compiler::compile(*request, *result);
@@ -185,7 +193,7 @@ const char* onepass_codegen(const onepass::compiler::CodegenRequest* request, on
     }
   } catch (const std::bad_alloc&) {
     // LLVM's code is not exception-safe. The state of this thread's LLVM objects is unknown, so they are leaked.
-    static_cast<void>(onepass::compiler::kept.release());
+    static_cast<void>(onepass::ir::OfThread<onepass::compiler::KeptMachinery>::get().table.release());
     result->out_of_memory = true;
     return "out of memory";
   }

@@ -11,6 +11,7 @@
 #include "compiler/plan/expression.h"
 #include "compiler/plan/routine.h"
 #include "compiler/plan/scratch.h"
+#include "ir/of_thread.h"
 #include "ir/order.h"
 
 namespace onepass::compiler {
@@ -202,10 +203,7 @@ class GraphPoints {
     std::vector<Range> begins;
     std::vector<std::pair<NodeId, std::uint32_t>> stack;
   };
-  static Scratch& scratch() {
-    thread_local Scratch mine;
-    return mine;
-  }
+  static Scratch& scratch() { return ir::OfThread<Scratch>::get(); }
 
   const Graph& graph_;
   const Partition& partition_;

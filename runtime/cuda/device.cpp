@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "ir/of_thread.h"
 #include "runtime/disk_cache.h"
 #include "runtime/os.h"
 
@@ -58,8 +59,10 @@ Devices& devices() {
 
 // Returns the scopes of a thread, innermost last.
 std::vector<Gpu::StreamPointer>& scopes() {
-  thread_local std::vector<Gpu::StreamPointer> list;
-  return list;
+  struct Scopes {
+    std::vector<Gpu::StreamPointer> list;
+  };
+  return ir::OfThread<Scopes>::get().list;
 }
 
 }  // namespace
