@@ -69,6 +69,7 @@ struct Run {
   std::vector<NodeId> made;  // by result: the node in the new graph
 
   NodeId end() const { return begin + period * static_cast<NodeId>(count); }
+  std::int64_t lines() const { return static_cast<std::int64_t>(steps.lines.size()) * count; }
   bool holds(NodeId id) const { return id >= begin && id < end(); }
   NodeId place(NodeId id) const { return (id - begin) % period; }
   std::int64_t step(NodeId id) const { return (id - begin) / period; }
@@ -94,12 +95,17 @@ class Finder {
   std::vector<std::uint64_t> form_;
   std::vector<std::uint64_t> window_;  // hash of kWindow forms from this node on
   std::vector<NodeId> next_same_;      // the next node with the same window
+  std::vector<NodeId> last_reader_;    // by node: the last node that reads it; kNoNode: an output
   std::vector<Run> runs_;
   std::vector<bool> is_read_;  // read by a node outside its own run
   std::vector<NodeId> now_;
 
   void describe() {
     const NodeId n = graph_.size();
+    last_reader_.assign(n, 0);
+    for (NodeId id = 0; id < n; ++id)
+      for (const std::int64_t o : graph_.operands(id)) last_reader_[static_cast<std::size_t>(o)] = id;
+    for (const NodeId id : graph_.outputs) last_reader_[id] = kNoNode;
     form_.resize(n);
     for (NodeId id = 0; id < n; ++id) {
       const Node node = graph_[id];
@@ -167,7 +173,7 @@ class Finder {
         const NodeId period = other - id;
         std::vector<std::array<std::int64_t, 3>> apart;
         const NodeId length = length_of(id, period, apart);
-        if (static_cast<std::int64_t>(length / period) + 1 < kFewestSteps) continue;
+        if (static_cast<std::int64_t>(length / period) + 1 < kFewestReadSteps) continue;
         end = std::max(id + length, add_run(id, period, length, std::move(apart)));
         break;
       }
@@ -205,7 +211,8 @@ class Finder {
     run.count = (length + period - shift) / period;
     std::rotate(apart.begin(), apart.begin() + shift, apart.end());
     run.apart = std::move(apart);
-    if (run.count < kFewestSteps || !find_needed(run) || !describe_step(run)) return 0;
+    if (run.count < kFewestReadSteps || !find_needed(run) || !describe_step(run)) return 0;
+    if ((run.count < kFewestSteps || run.lines() < kFewestInSteps) && (run.elements > kFewElements || !is_read_step_by_step(run))) return 0;
     runs_.push_back(std::move(run));
     return runs_.back().end();
   }
@@ -264,6 +271,20 @@ class Finder {
         if (o != kNoNode && o != k && left[o] && --readers[o] == 0) open.push_back(o);
     }
     return std::ranges::find(left, true) != left.end();
+  }
+
+  // True if nodes outside the run read values of most steps, for example the results of all steps, or their derivatives.
+  bool is_read_step_by_step(const Run& run) const {
+    std::int64_t read = 0;
+    for (std::int64_t step = 0; step < run.count; ++step) {
+      const NodeId first = run.begin + run.period * static_cast<NodeId>(step);
+      for (NodeId id = first; id < first + run.period; ++id)
+        if (last_reader_[id] >= run.end()) {
+          ++read;
+          break;
+        }
+    }
+    return 2 * read > run.count;
   }
 
   std::size_t state(Run& run, NodeId place, std::int64_t lag) const {
@@ -361,7 +382,6 @@ class Finder {
       run.steps.lines.push_back(line);
       run.operands.push_back(std::move(operands));
     }
-    if (static_cast<std::int64_t>(run.steps.lines.size()) * run.count < kFewestInSteps) return false;
     run.next.resize(run.inits.size(), Ref{Ref::Kind::Line, 0});
     for (const auto& [of, index] : run.states) {
       if (is_half(graph_[run.inits[index]].dtype)) return false;
@@ -550,8 +570,8 @@ Graph with_equal_slots_joined(const Graph& graph, const std::function<bool(std::
 }  // namespace
 
 std::optional<Graph> find_steps(const Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
-  if (graph.size() < kFewestInSteps) return {};
-  if (is_brought && graph.slots.size() >= kFewestSteps) return Finder(prune(with_equal_slots_joined(graph, is_brought))).run();
+  if (graph.size() < 2 * kFewestReadSteps) return {};
+  if (is_brought && graph.slots.size() >= kFewestReadSteps) return Finder(prune(with_equal_slots_joined(graph, is_brought))).run();
   return Finder(graph).run();
 }
 

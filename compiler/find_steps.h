@@ -10,11 +10,15 @@
 
 namespace onepass::compiler {
 
-/// Minimum total node count of a recurrence. A smaller recurrence stays written out: its kernels compile quickly and need no array of all
-/// states.
+/// Minimum total node count of a recurrence of which only the last states are read. A smaller recurrence stays written out: its kernels
+/// compile quickly and need no array of all states.
 inline constexpr std::int64_t kFewestInSteps = 4096;
-/// Minimum step count. Fewer steps stay written out, because each operator of a long step has its own instructions anyway.
+/// Minimum step count of such a recurrence. Fewer steps stay written out, because each operator of a long step has its own instructions
+/// anyway.
 inline constexpr std::int64_t kFewestSteps = 64;
+/// Minimum step count of a recurrence on at most kFewElements whose states are read step by step. Written out, it would have a kernel for
+/// every few steps, and code that grows with the square of their number.
+inline constexpr std::int64_t kFewestReadSteps = 16, kFewElements = 512;
 
 /// Returns nullopt if there is no recurrence. `is_brought(slot)` is true if another call of the plan may have another value in that scalar
 /// parameter. Other scalar parameters of equal type and value are treated as one, so that the literals of the steps match. If it is null,

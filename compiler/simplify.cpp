@@ -356,7 +356,9 @@ NodeId simplified(Graph& out, Node node) {
 
 // ------------------------------------------------------------------------------------------------ sums of pads
 
-/// Turns sums of disjoint pads, as from gradients of slices, into one Piecewise. The sum is g + 0 in a box and 0 elsewhere.
+/// Turns sums of disjoint pads, as from gradients of slices, into one Piecewise: g + 0 in a box and 0 elsewhere. One other term may be in
+/// the sum if there are two pads or more: term + pads becomes (term + Piecewise) + 0. Every element of such a sum has a term +0, so it is
+/// never -0.
 class PadSums {
  public:
   explicit PadSums(const Graph& graph) : graph_(graph) {
@@ -364,48 +366,78 @@ class PadSums {
     for (NodeId id = 0; id < graph.size() && !pads; ++id) pads = graph[id].op == Op::Pad;
     if (!pads) return;
     uses_.assign(graph.size(), 0);
-    is_pad_sum_.assign(graph.size(), false);
+    sums_.assign(graph.size(), Sum::None);
     inner_.assign(graph.size(), false);
     for (NodeId id = 0; id < graph.size(); ++id)
       for (std::int64_t o : graph.operands(id)) ++uses_[static_cast<std::size_t>(o)];
     for (NodeId id : graph.outputs) ++uses_[id];
     for (NodeId id = 0; id < graph.size(); ++id) {
       if (graph[id].op != Op::Add || graph[id].dtype == DType::Bool) continue;
-      is_pad_sum_[id] = true;
-      for (std::int64_t o : graph.operands(id)) is_pad_sum_[id] = is_pad_sum_[id] && is_part(static_cast<NodeId>(o));
-      if (is_pad_sum_[id])
-        for (std::int64_t o : graph.operands(id)) inner_[static_cast<std::size_t>(o)] = true;
+      const Sum a = part(graph.operand(id, 0)), b = part(graph.operand(id, 1));
+      if (a == Sum::Pads && b == Sum::Pads) sums_[id] = Sum::Pads;
+      else if (a == Sum::Pads || b == Sum::Pads) sums_[id] = Sum::PadsAndTerm;
+      if (sums_[id] == Sum::None) continue;
+      for (std::int64_t o : graph.operands(id))
+        if (part(static_cast<NodeId>(o)) != Sum::None) inner_[static_cast<std::size_t>(o)] = true;
     }
+    in_sum_.assign(graph.size(), false);
+    for (NodeId id = 0; id < graph.size(); ++id)
+      if (sums_[id] != Sum::None && !inner_[id])
+        for (const NodeId pad : sums_[id] == Sum::Pads ? all_parts(id).pads : joined(all_parts(id)).pads) in_sum_[pad] = true;
   }
   /// True if the pad is not part of a sum that becomes one Piecewise.
-  bool stands_alone(NodeId pad) const { return inner_.empty() || !inner_[pad] || uses_[pad] > 1; }
-  bool any() const { return std::find(is_pad_sum_.begin(), is_pad_sum_.end(), true) != is_pad_sum_.end(); }
-  /// Returns the boxes of a maximal sum of pads, in order; empty if the node is not such a sum or if boxes overlap.
-  std::vector<NodeId> pads_of(NodeId id) const {
-    std::vector<NodeId> pads;
-    if (is_pad_sum_.empty() || !is_pad_sum_[id] || inner_[id]) return pads;
+  bool stands_alone(NodeId pad) const { return in_sum_.empty() || !in_sum_[pad] || uses_[pad] > 1; }
+  bool any() const { return std::ranges::find(in_sum_, true) != in_sum_.end(); }
+  struct Parts {
+    std::vector<NodeId> pads;  // in order
+    NodeId term = kNoNode;
+  };
+  /// Returns the parts of a maximal sum; no pads if the node is not such a sum or if boxes overlap.
+  Parts parts_of(NodeId id) const {
+    if (sums_.empty() || sums_[id] == Sum::None || inner_[id]) return {};
+    return joined(all_parts(id));
+  }
+
+ private:
+  // The terms of a sum: only pads, or pads and one other term.
+  enum class Sum : std::uint8_t { None, Pads, PadsAndTerm };
+
+  const Graph& graph_;
+  std::vector<std::uint32_t> uses_;
+  std::vector<Sum> sums_;
+  std::vector<bool> inner_, in_sum_;
+
+  Parts all_parts(NodeId id) const {
+    Parts parts;
     std::vector<NodeId> open = {id};
     while (!open.empty()) {
       const NodeId at = open.back();
       open.pop_back();
-      if (graph_[at].op == Op::Pad) {
-        pads.push_back(at);
-        continue;
+      if (at != id && part(at) == Sum::None) {
+        parts.term = at;
+      } else if (graph_[at].op == Op::Pad) {
+        parts.pads.push_back(at);
+      } else {
+        open.push_back(graph_.operand(at, 1));
+        open.push_back(graph_.operand(at, 0));
       }
-      open.push_back(graph_.operand(at, 1));
-      open.push_back(graph_.operand(at, 0));
     }
-    return disjoint(pads) ? pads : std::vector<NodeId>{};
+    return parts;
   }
-
- private:
-  const Graph& graph_;
-  std::vector<std::uint32_t> uses_;
-  std::vector<bool> is_pad_sum_, inner_;
-
-  bool is_part(NodeId id) const {
-    if (graph_[id].op == Op::Pad) return !graph_.shape(id).empty();
-    return is_pad_sum_[id] && uses_[id] == 1;
+  // Returns the parts if their pads are disjoint. If one pad overlaps others, the largest one may be the term. No pads if that does not help.
+  Parts joined(Parts parts) const {
+    if (parts.term == kNoNode && disjoint(parts.pads)) return parts;
+    if (parts.term == kNoNode && parts.pads.size() > 2) {
+      const auto largest = std::ranges::max_element(parts.pads, {}, [&](NodeId pad) { return graph_.elements(graph_.operand(pad, 0)); });
+      parts.term = *largest;
+      parts.pads.erase(largest);
+    }
+    return parts.term != kNoNode && parts.pads.size() > 1 && disjoint(parts.pads) ? parts : Parts();
+  }
+  // Returns what the node contributes to a sum; None: one term.
+  Sum part(NodeId id) const {
+    if (graph_[id].op == Op::Pad) return graph_.shape(id).empty() ? Sum::None : Sum::Pads;
+    return uses_[id] == 1 ? sums_[id] : Sum::None;
   }
   // True if along one axis every two boxes have disjoint spans, or different starts modulo the step.
   bool disjoint(const std::vector<NodeId>& pads) const {
@@ -457,15 +489,15 @@ Graph with_joined_pads(Graph graph) {
     out.current_origin = graph.origin_of[id] == kNoNode ? kNoNode : now[graph.origin_of[id]];
     std::vector<std::int64_t> operands;
     for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
-    const std::vector<NodeId> pads = sums.pads_of(id);
-    if (!pads.empty()) {
+    const PadSums::Parts parts = sums.parts_of(id);
+    if (!parts.pads.empty()) {
       std::vector<std::int64_t> boxes;
       operands.clear();
-      for (const NodeId pad : pads) {
+      for (const NodeId pad : parts.pads) {
         const List box = graph.attributes(pad);
         boxes.insert(boxes.end(), box.begin(), box.end());
         NodeId x = now[graph.operand(pad, 0)];
-        if (is_float(node.dtype))
+        if (is_float(node.dtype) && parts.term == kNoNode)
           x = make(out, Op::Add, node.dtype, out[x].shape, {x, out.constant(node.dtype, out[x].shape, 0)});  // -0 + 0 is +0
         operands.push_back(x);
       }
@@ -475,7 +507,10 @@ Graph with_joined_pads(Graph graph) {
     }
     node.operands = out.intern(operands);
     const bool is_part = node.op == Op::Pad && !sums.stands_alone(id);
-    now[id] = !pads.empty() || (lies_between(id) && !is_part) ? boxes_side_by_side(out, node) : out.add(node);
+    now[id] = !parts.pads.empty() || (lies_between(id) && !is_part) ? boxes_side_by_side(out, node) : out.add(node);
+    if (parts.term == kNoNode) continue;
+    now[id] = make(out, Op::Add, node.dtype, node.shape, {now[parts.term], now[id]});
+    if (is_float(node.dtype)) now[id] = make(out, Op::Add, node.dtype, node.shape, {now[id], out.constant(node.dtype, node.shape, 0)});
   }
   out.current_source = 0;
   out.current_origin = kNoNode;

@@ -8,6 +8,8 @@
 #include <ctime>
 #include <limits>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include <catch2/catch.hpp>
 
@@ -542,6 +544,44 @@ TEST_CASE("simplify: random graphs keep their results, and simplify is idempoten
     CHECK(prune(once).size() <= prune(m.graph).size());
     for (std::size_t pairing = 0; pairing < 3; ++pairing) CHECK(on_special_values(once, pairing) == on_special_values(m.graph, pairing));
   }
+}
+
+TEST_CASE("simplify: sums of disjoint pads and one other term", "[simplify]") {
+  const auto sum_of = [](const std::string& body) {
+    const Graph graph = parse_graph(
+        "%0 = input x : f32[8]\n%1 = input a : f32[1]\n%2 = input b : f32[3]\n"
+        "%3 = pad %1 {1, 1} : f32[8]\n%4 = pad %2 {4, 1} : f32[8]\n%5 = pad %1 {0, 1} : f32[8]\n" +
+        body);
+    const Graph simple = prune(simplify(graph));
+    verify(simple, "simplify");
+    for (std::size_t pairing = 0; pairing < 64; ++pairing) {
+      INFO(print(simple) << pairing);
+      CHECK(on_special_values(graph, pairing) == on_special_values(simple, pairing));
+    }
+    return print(simple);
+  };
+  const auto count = [](const std::string& text, std::string_view what) {
+    std::size_t n = 0;
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  for (const char* body : {"%6 = add %0, %3 : f32[8]\n%7 = add %6, %4 : f32[8]\nreturn out = %7",
+                           "%6 = add %3, %0 : f32[8]\n%7 = add %4, %6 : f32[8]\n%8 = add %7, %5 : f32[8]\nreturn out = %8",
+                           "%6 = add %3, %4 : f32[8]\n%7 = add %0, %6 : f32[8]\nreturn out = %7"}) {
+    const std::string text = sum_of(body);
+    CHECK(count(text, "piecewise") == 1);
+    CHECK(count(text, "pad ") == 0);
+  }
+  // the largest of overlapping pads is the term
+  const std::string wide = "%6 = pad %0 {0, 1} : f32[9]\n%7 = pad %1 {0, 1} : f32[9]\n%8 = pad %1 {8, 1} : f32[9]\n";
+  CHECK(count(sum_of(wide + "%9 = add %7, %6 : f32[9]\n%10 = add %9, %8 : f32[9]\nreturn out = %10"), "pad ") == 1);
+  // one pad, overlapping pads, two terms, and a sum that is read twice stay
+  CHECK(count(sum_of("%6 = add %0, %3 : f32[8]\nreturn out = %6"), "pad ") == 1);
+  CHECK(count(sum_of("%6 = pad %1 {5, 1} : f32[8]\n%7 = add %0, %4 : f32[8]\n%8 = add %7, %6 : f32[8]\nreturn out = %8"), "pad ") == 2);
+  CHECK(count(sum_of("%6 = add %0, %3 : f32[8]\n%7 = mul %0, %0 : f32[8]\n%8 = add %4, %7 : f32[8]\n%9 = add %6, %8 : f32[8]\n"
+                     "return out = %9"),
+              "pad ") == 2);
+  CHECK(count(sum_of("%6 = add %0, %3 : f32[8]\n%7 = add %6, %4 : f32[8]\nreturn out = %7, y = %6"), "pad ") == 2);
 }
 
 TEST_CASE("simplify: nodes keep the source line that recorded them", "[simplify]") {

@@ -205,3 +205,23 @@ TEST_CASE("steps: the node equals the unrolled code, prints, parses and is verif
   CHECK(broken([&](auto& a) { a[9] = steps.operands(); }) != "");                        // a line that reads itself
   CHECK(broken([&](auto& a) { a[a.size() - 1] = steps.values(); }) != "");               // a result that is not a value
 }
+
+// Written out, each kernel that reads a state computed all earlier steps again: 20 seconds of compile for 100 steps.
+TEST_CASE("steps: short recurrences whose states are read step by step, and their derivatives", "[steps]") {
+  const std::string ema = "fn step(s, v) { n = 0.875*s + 0.125*v; return n, n }\nlast, all = scan(step, x[0], x)\n",
+                    worst = "fn step(s, v) { n = maximum(s*0.75, v); return n, n }\nlast, all = scan(step, x[0], x)\n";
+  for (const std::int64_t n : {15, 16, 17, 40, 100})
+    for (const std::vector<std::int64_t>& rest : {std::vector<std::int64_t>{}, {3}, {70}}) {
+      if (n % 8 != 0 && rest.size() > 0) continue;
+      std::vector<std::int64_t> shape = {n};
+      shape.insert(shape.end(), rest.begin(), rest.end());
+      const NamedArrays inputs{{"x", random_array(shape)}};
+      for (const std::string& text :
+           {ema + "y = all*2 + x", ema + "l = sum(tanh(all)*x); g = grad(l, [x])",
+            ema + "d = all[:-1] - x[1:]; l = sum(d*d); g = grad(l, [x])", worst + "l = sum(sin(all)); g = grad(l, [x])"}) {
+        INFO(text << ", " << n << " steps");
+        same_everywhere(text, inputs);
+        CHECK(kernels(text, inputs) <= (n > 16 ? 16 : 2 * n));
+      }
+    }
+}
