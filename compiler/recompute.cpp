@@ -32,8 +32,7 @@ class Finder {
     count_costs();
     find_checked();
     for (NodeId id = 0; id < graph_.size() && !options_.unfused; ++id)
-      if (out_.needed[id] && is_stored(graph_, id))
-        out_.boundary[id] = Boundary::Recompute;
+      if (out_.needed[id] && is_stored(graph_, id)) out_.boundary[id] = Boundary::Recompute;
     if (!options_.unfused) find_other_steps();
     find_recomputed();
     return std::move(out_);
@@ -159,15 +158,16 @@ class Finder {
   }
 
   // Returns a hash of the map through which a Piecewise reads its k-th operand: the box's start and steps, without axes of extent 1. So the
-  // operands of a stack share one map, and the operands of a concat have different maps.
+  // operands of a stack of few boxes share one map, and the operands of a concat have different maps. Many boxes have separate loops.
   std::uint64_t map_of_box(NodeId id, std::size_t k) const {
     const std::size_t rank = graph_.shape(id).size();
     const List attributes = graph_.attributes(id);
     std::uint64_t h = id + 1;
     if (2 * rank * k + 2 * rank > attributes.size()) return h;
     const List box = attributes.subspan(2 * rank * k, 2 * rank), shape = graph_.shape(graph_.operand(id, static_cast<int>(k)));
+    const bool many = has_many_boxes(graph_, options_.lists, id);
     for (std::size_t i = 0; i < rank; ++i)
-      if (shape[i] != 1)
+      if (shape[i] != 1 || many)
         h = (h ^ static_cast<std::uint64_t>(box[i]) ^ static_cast<std::uint64_t>(box[rank + i]) << 48) * 0x9E3779B97F4A7C15ull;
     return h;
   }
@@ -229,7 +229,8 @@ class Finder {
         if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
         auto& theirs = maps[o];
-        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(graph_, id)) || node.op == Op::Piecewise;
+        const bool moves =
+            (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(graph_, id)) || node.op == Op::Piecewise;
         const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
         for (std::uint64_t m : mine) {
           if (theirs.size() > kMost) break;
