@@ -22,6 +22,15 @@ using ir::Node;
 using ir::NodeId;
 using ir::Op;
 
+bool has_few_columns(const Graph& graph, NodeId id) {
+  if (!ir::is_reduction(graph[id].op) || ir::is_contraction(graph[id].op)) return false;
+  constexpr std::int64_t kFew = 16;
+  const List axes = graph.attributes(id), shape = graph.shape(graph.operand(id, 0));
+  std::int64_t columns = 1;
+  for (std::size_t i = shape.size(); i-- > 0 && !std::ranges::binary_search(axes, static_cast<std::int64_t>(i));) columns *= shape[i];
+  return columns > 1 && columns < kFew;
+}
+
 std::string_view text_of(Boundary b) {
   switch (b) {
     case Boundary::Inlined: return "inlined";
@@ -32,6 +41,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::ReductionOfReduction: return "a reduction of a reduction";
     case Boundary::Recompute: return "recompute";
     case Boundary::Pieces: return "subdomains of subdomains";
+    case Boundary::FewColumns: return "a reduction over axes outside of few columns, whose loop has few vector lanes in use";
     case Boundary::Gathered: return "read at data-dependent indices";
     case Boundary::Scattered: return "updated at data-dependent indices";
     case Boundary::Sorted: return "sorted or searched as a whole array";
@@ -51,6 +61,11 @@ constexpr std::uint8_t kMostSweeps = 8;
 
 // Returns the number of operations for which materializing a value pays off after this many sweeps.
 constexpr std::uint32_t sweep_cost(std::uint8_t sweeps) { return sweeps < 2 ? ~std::uint32_t{0} : sweeps == 2 ? 48 : 30; }
+
+// A loop without vectors, or with few lanes in use, reads a value of at least this many operations from memory.
+constexpr std::uint32_t kMany = 3;
+// A reduction of at least so many elements outside of few columns has a kernel of its own.
+constexpr std::int64_t kManyElements = 256;
 
 // Returns the cost of an operator for each element, in additions.
 std::uint32_t cost_of(Op op) {
@@ -153,7 +168,7 @@ class Fuser {
     // True if the group holds only results of one reduction over its first axes, which may become a fused column reduction of another
     // fusion group.
     bool columns;
-    bool short_rows = false;  // in_short_rows_ of any of its values
+    bool few_columns, short_rows;  // Rows::few_columns; in_short_rows_ of any of its values
 
     bool is_map() const { return (reduced | ordered) == 0; }
   };
@@ -370,7 +385,15 @@ class Fuser {
       if (const Rows& left = seen(operand); left.any) mine.sweeps = std::max(mine.sweeps, static_cast<std::uint8_t>(left.sweeps + 1));
       else mine.columns = false;
     }
+    mine.few_columns = has_few_columns(graph_, id) && graph_.elements(from) >= kManyElements;
+    if (mine.few_columns && !seen(from).any) end_costly(from, Boundary::FewColumns);
     rows_[id] = std::move(mine);
+  }
+  // Materializes a value of several operations, unless it is in memory.
+  void end_costly(NodeId id, Boundary why) {
+    const NodeId base = base_of(id);
+    if (partition_.group_of[base] == Partition::kNoGroup && ir::is_elementwise(graph_[base].op) && inline_cost_[base] >= kMany)
+      end_at(id, why);
   }
 
   // Column results are complete only after all rows. Consumers with more elements, or with reductions over other axes, must read them from
@@ -443,6 +466,11 @@ class Fuser {
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
       return;
     }
+    if (full && !row_level && rows.few_columns) {
+      for (std::int64_t o : operands)
+        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FewColumns);
+      return;
+    }
     if (full && !row_level && kept == 0 && !in_order(rows)) {  // a separate loop nest can follow the order in memory
       for (std::int64_t o : operands)
         if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FullReduction);
@@ -461,16 +489,11 @@ class Fuser {
   // Numbers are added one by one. Updates and indices that need many operations are computed in vectors and stored first.
   void scatter(NodeId id) {
     other_loops(id);
-    constexpr std::uint32_t kMany = 3;
     constexpr std::int64_t kFewLanes = 8;
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
     const List shape = graph_.shape(id);
     if (axis + 1 < shape.size() && shape.back() >= kFewLanes) return;
-    for (const std::int64_t o : graph_.operands(id).subspan(1)) {
-      const NodeId operand = static_cast<NodeId>(o), base = base_of(operand);
-      if (partition_.group_of[base] == Partition::kNoGroup && ir::is_elementwise(graph_[base].op) && inline_cost_[base] >= kMany)
-        end_at(operand, Boundary::Scattered);
-    }
+    for (const std::int64_t o : graph_.operands(id).subspan(1)) end_costly(static_cast<NodeId>(o), Boundary::Scattered);
   }
 
   // Makes x an array in memory or a source, through any views. The indices may not contain a reduction.
@@ -671,7 +694,7 @@ class Fuser {
         const bool takes_columns = c.columns && sums && are_columns(c.reduced, target, all);
         const bool same = c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
         if (!same && !c.is_map() && (target | ordered) != 0 && !joins_as_columns && !takes_columns) continue;
-        if (c.is_map() ? c.short_rows && (target | ordered) != 0 : in_rows) continue;
+        if (c.is_map() != ((target | ordered) == 0) && (c.short_rows || c.few_columns || in_rows || rows.few_columns)) continue;
         c.short_rows |= in_rows;
         if (c.is_map() || takes_columns) {
           partition_.groups[c.group].reduced = c.reduced = target;
@@ -699,7 +722,7 @@ class Fuser {
       const auto same = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
         return c.reduced == target && c.ordered == ordered && c.order == rows.order && c.product == rows.product;
       });
-      const Candidate mine{target, ordered, rows.order, rows.product, group, columns, in_rows};
+      const Candidate mine{target, ordered, rows.order, rows.product, group, columns, rows.few_columns, in_rows};
       if (same != candidates.end()) *same = mine;
       else candidates.push_back(mine);
     }

@@ -22,6 +22,9 @@
 
 namespace onepass::compiler {
 
+/// True for a reduction over axes outside of fewer than 16 columns. Its loop over the columns has few vector lanes in use.
+bool has_few_columns(const ir::Graph& graph, ir::NodeId id);
+
 /// The reason why a value is materialized.
 enum class Boundary : std::uint8_t {
   Inlined,        // not materialized: computed where it is used
@@ -32,6 +35,7 @@ enum class Boundary : std::uint8_t {
   ReductionOfReduction,
   Recompute,    // read through several maps, or broadcast: recomputation would cost more than a round trip
   Pieces,       // nested subdomains, of which there would be too many: each level multiplies the loops
+  FewColumns,   // a reduction over axes outside of few columns, or its costly operand: other loops use more lanes
   Gathered,     // indexed by data
   Scattered,    // updates are added at data-dependent indices
   Sorted,       // a precompiled routine reads or produces the whole array

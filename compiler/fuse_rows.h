@@ -23,6 +23,9 @@ struct Rows {
   // Fused column reductions: they reduce axes that other reductions of the value keep. Only consumers with one element for each column may
   // follow.
   bool columns = false;
+  // A reduction over axes outside of few columns. Its loop over the columns has few lanes in use, so that it shares a kernel neither with
+  // costly operators nor with a loop over all elements.
+  bool few_columns = false;
   std::uint8_t sweeps = 0;  // chained reductions that the value needs
   std::uint32_t cost = 0;   // operations on each element since the values in memory, along the longest chain
   std::vector<std::uint32_t> axes;

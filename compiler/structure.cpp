@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "compiler/fuse.h"
 #include "compiler/lists.h"
 #include "compiler/unroll.h"
 #include "ir/order.h"
@@ -101,13 +102,14 @@ bool is_read_again(const Graph& graph, NodeId reduction) {
   return true;
 }
 
-// True if the graph has reduced extents that unroll may take apart, results that may be too small for an array list, or two rows. These
-// properties depend on exact lengths.
+// True if the graph has reduced extents that unroll may take apart, reductions outside of few columns, results that may be too small for an
+// array list, or two rows. These properties depend on exact lengths.
 bool has_small_lengths(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Op op = graph[id].op;
     if (!is_reduction(op) || is_contraction(op)) continue;
     if ((op == Op::ReduceSum || op == Op::ReduceProd) && has_two_rows(graph, id)) return true;
+    if (has_few_columns(graph, id)) return true;
     std::int64_t elements = 1;
     for (const std::int64_t axis : graph.attributes(id)) elements *= graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(axis)];
     if (elements > 1 && elements <= kMostUnrolled) return true;

@@ -33,6 +33,11 @@ constexpr ReasonText kReasons[kBoundaryReasons] = {
     {"pieces",
      "It joins subdomains (concat, pad, roll) of a value that itself consists of subdomains; fusing both would create too many loops.",
      "Concatenate once with concat([a, b, c]) instead of concat([concat([a, b]), c])."},
+    {"few_columns",
+     "It is the result or the operand of a reduction outside of fewer than 16 columns. The loop of the reduction runs along the columns "
+     "and "
+     "leaves most vector lanes unused, so other operators have loops of their own.",
+     "If the layout is yours to choose, put the long axis last: sum(x, axis=1) of x[3, n] instead of sum(x, axis=0) of x[n, 3]."},
     {"gathered", "Data-dependent indices read it, so any element of the result may need any of its elements.",
      "Index first, then compute on the selected elements: f(take(x, i)) instead of take(f(x), i)."},
     {"scattered",

@@ -28,6 +28,13 @@ Extents draw(const Golden& golden, std::mt19937_64& random, bool small) {
   return out;
 }
 
+// True if the partition depends on exact lengths (compiler/structure.h).
+bool any_has_few_columns(const ir::Graph& graph) {
+  for (ir::NodeId id = 0; id < graph.size(); ++id)
+    if (compiler::has_few_columns(graph, id)) return true;
+  return false;
+}
+
 std::string text_of(const Extents& extents) {
   std::string out;
   for (const auto& [letter, extent] : extents) out += fmt::format("{}={} ", letter, extent);
@@ -79,6 +86,7 @@ TEST_CASE("fuse: a thousand shapes have one partition for each variant", "[fuse]
     for (int i = 0; i < 1000; ++i) {
       const Extents extents = draw(golden, random, false);
       const ir::Graph graph = graph_of(golden, extents);
+      if (any_has_few_columns(graph)) continue;
       const std::string form = form_of(graph, fuse(graph));
       if (first.empty()) first = form, of_first = extents;
       if (form == first) continue;
@@ -100,6 +108,7 @@ TEST_CASE("fuse: extents of 0 and 1 have one partition for each pattern", "[fuse
       try {
         graph = graph_of(golden, extents);
       } catch (const Error&) { continue; }  // a maximum over no elements
+      if (any_has_few_columns(graph)) continue;
       std::string pattern;
       for (const auto& [letter, extent] : extents) pattern += fmt::format("{} ", std::min(extent, golden.many));
       const std::string form = form_of(graph, fuse(graph));

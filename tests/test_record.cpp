@@ -62,13 +62,14 @@ std::vector<Example> examples() {
       {reduction_of_reduction, "max(sum(x, axis=1))", "f32[64,256]"},
       {recompute, "t = exp(x); y = t @ z", "f32[64,64] f32[64,64]"},
       {pieces, nested_pads(12), "f32[64]"},
+      {few_columns, "softmax(x, 0)", "f32[4096,3]"},
       {gathered, "take(exp(x), i, 0)", "f32[64] i64[1000]"},
       {scattered, "scatter_add(zeros([10], f32), i, x, 0) * 2", "i64[100] f32[100]"},
       {sorted, "mean(sort(exp(x)))", "f32[64]"},
       {stepped, "fn step(h, x) { n = 0.9*h + x*h; return n, n }\nlast, all = scan(step, y[0], x)\nz = exp(all)", "f64[1] f64[3000]"},
       {checked, "take(x, i*2, 0)[0:3]", "f32[64] i64[1000]"},
       {kernel_limit, "a0 = x\n" + repeated(3000, [](int i) { return fmt::format("a{} = sin(a{})*x + {}\n", i + 1, i, i); }), "f32[64]"},
-      {assembled, assembled_of_a_recurrence(40), "f64[] f64[40]"},
+      {assembled, assembled_of_a_recurrence(12), "f64[] f64[12]"},
       {unfused, "x*2 + 1", "f32[64]", op::Mode::unfused},
   };
 }
