@@ -12,9 +12,9 @@
 
 #include <fmt/format.h>
 
+#include "ir/of_thread.h"
 #include "onepass/binding.h"
 #include "onepass/onepass.h"
-#include "ir/of_thread.h"
 
 using onepass::Array;
 

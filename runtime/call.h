@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "onepass/error.h"
 #include "ir/of_thread.h"
+#include "onepass/error.h"
 #include "runtime/make_plan.h"
 #include "runtime/os.h"
 #include "runtime/program_state.h"

@@ -331,6 +331,29 @@ TEST_CASE("concurrency: captures of a function's programs are released without l
   look = nullptr;
 }
 
+// The library destroys its state of a thread before objects that were made earlier in the thread.
+TEST_CASE("concurrency: destructors of a thread's objects may call functions", "[concurrency]") {
+  struct Late {
+    Late(const Array& x, Array& last) : x(x), last(last) {}
+    Late(const Late&) = delete;
+    Late& operator=(const Late&) = delete;
+    ~Late() { last = f(x); }
+    static Tensor program(Tensor x) { return exp(x) * 2 - sum(x); }
+    decltype(op::compile(&program)) f = op::compile(&program);
+    Array x;
+    Array& last;
+  };
+  for (const std::int64_t n : {6, 1000}) {
+    const Array x = Array::full({n}, 0.5, op::f32);
+    Array first, last;
+    std::thread([&] {
+      thread_local Late late(x, last);
+      first = late.f(late.x);
+    }).join();
+    CHECK(same_bits(first, last));
+  }
+}
+
 TEST_CASE("concurrency: all background jobs are done, whoever adds them and waits for them", "[concurrency]") {
   namespace background = op::runtime::background;
   background::wait();

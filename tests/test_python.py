@@ -513,6 +513,9 @@ class Functions(Test):
         below(a=a, b=a)
         ElementTree.fromstring(f"<div>{below.dump()._repr_html_()}</div>".replace("<br>", "<br/>"))
         f.warm_up("f32[9]")
+        for of in (f, below):
+            with self.assertRaisesRegex(TypeError, "a signature is a str, .* not (Array|ndarray)"):
+                of.warm_up(a)
         f.seal()
         f(array((9,)))
         self.assertIn("equal in modes adaptive and unfused", f.compare(a))

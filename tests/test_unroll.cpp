@@ -87,8 +87,8 @@ TEST_CASE("unroll: sums of short rows, also if the rows are used as a whole", "[
         same_everywhere(formula, inputs);
       }
       for (const char* const formula :
-           {"l = sum(log_softmax(h @ k + w)*x); a, b, d = grad(l, [h, k, w])", "softmax(sort(x, 0))",
-            "p = softmax(x); y = sum(p, 0)", "sum(softmax(x)**2)", "softmax(x) @ m", "cumsum(softmax(x), 0)", "transpose(softmax(x))*2",
+           {"l = sum(log_softmax(h @ k + w)*x); a, b, d = grad(l, [h, k, w])", "softmax(sort(x, 0))", "p = softmax(x); y = sum(p, 0)",
+            "sum(softmax(x)**2)", "softmax(x) @ m", "cumsum(softmax(x), 0)", "transpose(softmax(x))*2",
             "s = sum(sin(softmax(x))); g = grad(s, [x])", "s = sum(sin(z/sqrt(sum(z*z, -1, keepdims=true)))); g = grad(s, [z])",
             "argmax(x, -1) + argmin(x, -1)", "d = z[:, none] - z; sum(d/(sum(d*d, -1, keepdims=true) + 1), 2)"}) {
         INFO(formula << " of " << n);

@@ -148,7 +148,7 @@ void bind_formulas(nb::module_& m) {
   c.def("signatures", [](const PythonFormula& f) { return f.formula.signatures(); });
   c.def("warm_up", [](const PythonFormula& f, nb::args texts) {
     for (const nb::handle text : texts) {
-      const std::vector<std::string> one{nb::cast<std::string>(text)};
+      const std::vector<std::string> one{signature_text(text)};
       const Unlocked unlocked;
       f.formula.warm_up(one);
     }

@@ -601,7 +601,7 @@ void bind_functions(nb::module_& m) {
       "warm_up",
       [](const Function& self, nb::args texts) {
         for (const nb::handle text : texts) {
-          const std::string signature = nb::cast<std::string>(text);
+          const std::string signature = signature_text(text);
           const Unlocked unlocked;
           self.core().warm_up(signature, Tier::optimized);
         }

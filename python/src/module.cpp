@@ -62,6 +62,14 @@ void bind_exceptions(nb::module_& m) {
 
 }  // namespace
 
+std::string signature_text(nb::handle given) {
+  if (!nb::isinstance<nb::str>(given))
+    throw nb::type_error(fmt::format("warm_up: a signature is a str, for example 'f32[64,256] f32[256]', not {}",
+                                     nb::cast<std::string>(nb::str(given.type().attr("__name__"))))
+                             .c_str());
+  return nb::cast<std::string>(given);
+}
+
 void bind_runtime(nb::module_& m) {
   m.attr("__version__") = fmt::format("{}.{}.{}", ONEPASS_VERSION_MAJOR, ONEPASS_VERSION_MINOR, ONEPASS_VERSION_PATCH);
   m.def(

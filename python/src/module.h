@@ -41,5 +41,7 @@ bool indices_from(nb::handle key, std::vector<Index>& out);
 /// Reads a call's options by name: the options of detail::set_option, and `should_stop`, a function. Errors: as set_option.
 Options options_from(nb::handle given);
 nb::dict dict_of(const Stats& stats);
+/// Reads a signature that warm_up takes. TypeError if it is not a str.
+std::string signature_text(nb::handle given);
 
 }  // namespace onepass::python

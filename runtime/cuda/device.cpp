@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "onepass/error.h"
 #include "ir/of_thread.h"
+#include "onepass/error.h"
 #include "runtime/disk_cache.h"
 #include "runtime/os.h"
 
