@@ -58,6 +58,7 @@ class KernelBuilder {
   llvm::Value* joined(std::vector<llvm::Value*> vectors);
   /// Transposes a square of vectors: exchanges lane j of vector i and lane i of vector j.
   void transpose(std::vector<llvm::Value*>& rows);
+  void transpose_parts(std::vector<llvm::Value*>& rows);
 
   /// True if apply() creates basic blocks; the insertion point then moves to another block.
   static bool branches(ir::Op op, DType dtype);
