@@ -267,6 +267,7 @@ std::string schedule_differences(const compiler::Schedule& a, const compiler::Sc
   add("split reduction", truth(a.split), truth(b.split));
   add("destination-partitioned scatter", truth(a.by_place), truth(b.by_place));
   add("unroll-and-jam factor", number(a.abreast), number(b.abreast));
+  add("rows in the lanes of a vector", number(a.row_lanes), number(b.row_lanes));
   add("non-temporal stores", truth(!a.streamed.empty()), truth(!b.streamed.empty()));
   add("packed operand tiles", number(static_cast<std::int64_t>(a.packed.size())), number(static_cast<std::int64_t>(b.packed.size())));
   add("fissioned loops", number(static_cast<std::int64_t>(a.parts.size()) + 1), number(static_cast<std::int64_t>(b.parts.size()) + 1));

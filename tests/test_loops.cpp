@@ -683,7 +683,7 @@ TEST_CASE("loops: changes of an order or a result are rejected with a reason", "
 TEST_CASE("loops: random transformations give the reference's bits", "[loops]") {
   std::mt19937_64 random(9);
   const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % std::max<std::size_t>(n, 1)); };
-  std::int64_t counts[7] = {}, refused = 0;
+  std::int64_t counts[8] = {}, refused = 0;
   const auto change = [&](Program& p) {
     for (int k = 0; k < 12 && p.lines.size() < 200; ++k) {
       std::vector<loops::Id> all;
@@ -691,7 +691,7 @@ TEST_CASE("loops: random transformations give the reference's bits", "[loops]") 
         if (p.lines[i].code == Code::Loop) all.push_back(i);
       if (all.empty()) return;
       const loops::Id loop = all[draw(all.size())];
-      const std::size_t what = draw(7);
+      const std::size_t what = draw(8);
       const auto line = static_cast<loops::Id>(draw(p.lines.size()));
       constexpr loops::Bind kBinds[] = {loops::Bind::Vector, loops::Bind::Unrolled, loops::Bind::Parallel};
       const auto transformed = [&]() -> loops::Transformed {
@@ -705,6 +705,14 @@ TEST_CASE("loops: random transformations give the reference's bits", "[loops]") 
             for (loops::Id k = 0; k < p.lines.size(); ++k)
               if (loops::Transformed held = loops::hold(p, static_cast<loops::Id>((line + k) % p.lines.size()))) return held;
             return "nothing is computed again";
+          case 6:
+            for (loops::Id k = 0; k < p.lines.size(); ++k) {
+              const auto store = static_cast<loops::Id>((line + k) % p.lines.size());
+              loops::Id around = store;
+              while (around > 0 && (p.lines[around].code != Code::Loop || p.lines[around].end <= store)) --around;
+              if (loops::Transformed deferred = loops::defer(p, store, around)) return deferred;
+            }
+            return "nothing is stored in a loop";
           default: return loops::stage(p, line, loop);
         }
       };
@@ -843,6 +851,88 @@ for i0 parallel
       INFO(text << ", " << n);
       CHECK(difference_as_run(optimised(text, {{"x", {2, n}}}), static_cast<std::uint64_t>(n)) == "");
     }
+}
+
+TEST_CASE("loops: short rows are the lanes of vectors, and their arrays are transposed in loops of their own", "[loops]") {
+  const ir::Graph graph = optimised("softmax(x)", {{"x", {100, 10}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const compiler::Schedule schedule = compiler::schedule(planned.nest, planned.numbers, target).schedule;
+  CHECK(schedule.row_lanes == 16);
+  CHECK(loops::print(loops::program_of(planned.nest, schedule), planned.numbers) == R"(program   loops i0 < 100, i1 < 10
+for i0/16 parallel
+  for i0%16 vector of 16
+    start a0 = maximum over {i1} in any order
+    hold m1{i1} : f32
+    for i1/16
+      for i1%16 unrolled
+        v6 = load %0[10*i0 + i1] : f32
+        keep m1{i1} = v6
+    for i1
+      v9 = recall m1{i1} : f32
+      a0 = maximum a0, v9
+    v11 = result a0 : f32
+    start a1 = add over {i1/4096} as a tree of blocks
+    hold m0{i1} : f32
+    for i1/4096 once
+      start a2{i1%4096%64} = add over {i1%4096/64} in each lane
+      for i1%4096/64 once
+        for i1%4096%64
+          v18 = recall m1{i1} : f32
+          v19 = sub v18, v11 : f32
+          v20 = exp v19 : f32
+          keep m0{i1} = v20
+          a2 = add a2, v20
+      v23 = halve a2 : f32
+      a1 = add a1, v23
+    v25 = result a1 : f32
+    v26 = reciprocal v25 : f32
+    hold m2{i1} : f32
+    for i1
+      v29 = recall m0{i1} : f32
+      v30 = mul v29, v26 : f32
+      keep m2{i1} = v30
+    for i1/16
+      for i1%16 unrolled
+        v34 = recall m2{i1} : f32
+        store %11[10*i0 + i1] = v34
+)");
+  for (const char* text : {"sum(x, axis=1)", "softmax(x)", "x*max(x, axis=1)[:, none] - sum(x*x, axis=1)[:, none]",
+                           "x*cast(sum(cast(x, f64), axis=1)[:, none], f32)*prod(x, axis=1)[:, none]",
+                           "s = softmax(x); y = x - s; z = exp(s) - sum(y, axis=1)[:, none]"})
+    for (const std::int64_t n : {9, 16, 17, 32}) {
+      INFO(text << ", " << n);
+      CHECK(difference_as_run(optimised(text, {{"x", {70, n}}}), static_cast<std::uint64_t>(n)) == "");
+    }
+}
+
+TEST_CASE("loops: a store may be deferred to a later loop, and a load may recall a held element", "[loops]") {
+  const ir::Graph graph = optimised("softmax(x)", {{"x", {100, 10}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  Program p = loops::lower(planned.nest);
+  const auto find = [&](Code code, loops::Id from = 0) {
+    while (p.lines[from].code != code) ++from;
+    return from;
+  };
+  const loops::Id load = find(Code::Load), store = find(Code::Store);
+  loops::Id loop = store;
+  while (p.lines[loop].code != Code::Loop) --loop;
+  CHECK(loops::recall(p, load, 0).why_not() == "the buffer m0 does not exist");
+  CHECK(loops::recall(p, store, 0).why_not() == fmt::format("line {} does not compute a value that can be stored", store));
+  CHECK(loops::defer(p, load, loop).why_not() == fmt::format("line {} is not a store", load));
+  CHECK(loops::defer(p, store, 1).why_not() == fmt::format("line 1 is not a loop around line {}", store));
+  const loops::Transformed deferred = loops::defer(p, store, loop);
+  REQUIRE(deferred);
+  CHECK(loops::verify(*deferred) == "");
+  CHECK(deferred->memories.size() == p.memories.size() + 1);
+  const loops::Transformed staged = loops::stage(p, load, load - 1);
+  REQUIRE(staged);
+  p = *staged;
+  const loops::Id again = find(Code::Load, find(Code::Load) + 1);
+  const loops::Transformed recalled = loops::recall(p, again, 0);
+  REQUIRE(recalled);
+  CHECK(recalled->lines[again].code == Code::Recall);
+  CHECK(loops::recall(p, find(Code::Op), 0).why_not() == "m0 does not have the element that it loads");
 }
 
 TEST_CASE("loops: rows with a common operand share a vector loop, which reads it once", "[loops]") {

@@ -194,3 +194,92 @@ TEST_CASE("short rows: columns read from separate planes are interleaved in one 
     }
   }
 }
+
+namespace {
+struct Reduction {
+  const char* formula;
+  bool of_floats;
+};
+constexpr Reduction kReductions[] = {
+    {"softmax(x)", true},
+    {"log_softmax(x)", true},
+    {"sum(x, axis=1, keepdims=true) - x*w", false},
+    {"d = x - mean(x, axis=1)[:, none]; y = d/sqrt(mean(d*d, axis=1)[:, none] + 0.001)*w + c", true},
+    {"s = softmax(x); g = cos(s); y = s*(g - sum(g*s, axis=1)[:, none])", true},
+    {"a = sum(x*w, axis=1); b = max(x, axis=1)*c[:, 0]; y = x - min(x, axis=1)[:, none]; z = prod(x, axis=1)[:, none]*w", false},
+    {"y = x*sum(cast(x, f64), axis=1)[:, none]; z = sum(x*w, axis=1)", true},
+    {"s = softmax(x); y = s*w; z = x - s; a = max(y, axis=1); b = exp(z) - sum(z, axis=1)[:, none]", true},
+};
+std::string log_of(const ir::Graph& graph, const RunOptions& options, std::uint64_t seed) {
+  std::string log;
+  RunOptions logged = options;
+  logged.log = &log;
+  check(graph, logged, false, seed);
+  return log;
+}
+}  // namespace
+
+TEST_CASE("short rows: reductions put rows in the lanes of vectors, with the reference's bits", "[short_rows]") {
+  constexpr std::string_view kChosen = "rows in the lanes of a vector";
+  std::uint64_t seed = 0;
+  for (std::int64_t length = 2; length <= 40; length += is_full_run() || length < 9 ? 1 : 1 + length % 3)
+    for (const DType type : {f32, f64, f16, DType::BF16, i32}) {
+      const Reduction& r = kReductions[seed % std::size(kReductions)];
+      if (r.of_floats && !is_float(type)) continue;
+      for (const std::int64_t rows : {1, 15, 16, 17, 64, 79, 1000}) {
+        ++seed;
+        INFO(r.formula << " on " << name_of(type) << " [" << rows << ", " << length << "]");
+        const ir::Graph graph = optimised(r.formula, {{"x", {rows, length}}, {"w", {length}}, {"c", {rows, 1}}}, type);
+        RunOptions options;
+        options.threads = seed % 2 ? 1 : 2;
+        const std::string log = log_of(graph, options, seed);
+        if (length >= 9 && length <= 32 && rows == 1000 && type == f32 && Target::host().vector_bytes == 64)
+          CHECK(log.find(kChosen) != std::string::npos);
+        if (length > 32) CHECK(log.find(kChosen) == std::string::npos);
+        check(graph, options, true, seed);
+        options.masked = true;
+        check(graph, options, seed % 3 == 0, seed);
+        std::int64_t tiled = 0;
+        options.tiled = &tiled;
+        check(graph, options, seed % 3 == 2, seed);
+        options.tiled = nullptr;
+        for (const int bytes : {16, 32}) {
+          options.masked = false;
+          options.target = Target::host().with_vector_bytes(bytes);
+          check(graph, options, seed % 3 == 1, seed);
+        }
+      }
+    }
+}
+
+TEST_CASE("short rows: reductions of strided, reversed and transposed rows", "[short_rows]") {
+  for (const std::int64_t length : {9, 16, 24, 31})
+    for (const char* const text :
+         {"softmax(q[0, :, ::-1])", "softmax(q[0, ::-1, :])", "softmax(transpose(q[0, :90, :], [1, 0]))",
+          "softmax(q[0, ::2, :]) + q[1, ::2, :]", "softmax(q[:, 5, :])", "softmax(q) - max(q[:, ::-1, :], axis=2)[:, :, none]",
+          "sum(q[:, :, 1:]*q[:, :, :-1], axis=2)", "sum(transpose(q, [1, 0, 2]), axis=2, keepdims=true)"}) {
+      const NamedArrays inputs = {{"q", random_array({3, 200, length}, length % 2 ? f32 : f64)}};
+      same_everywhere(text, inputs);
+    }
+}
+
+// Squares of short rows may extend beyond an array.
+TEST_CASE("short rows: reductions read and write nothing past an array's end", "[short_rows]") {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  for (const DType type : {f32, f64, f16})
+    for (const std::int64_t length : {9, 17, 31}) {
+      const ir::Graph graph = optimised("softmax(x)", {{"x", {100, length}}}, type);
+      const Arguments arguments = random_arguments(graph, 3);
+      std::vector<ir::ArrayView> views = arguments.views;
+      const std::size_t bytes = static_cast<std::size_t>(ir::element_count(views[0].shape)) * size_of(type),
+                        room = (bytes + page - 1) / page * page;
+      void* const at = mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(at != MAP_FAILED);
+      REQUIRE(mprotect(static_cast<std::byte*>(at) + room, page, PROT_NONE) == 0);
+      views[0].data = std::memcpy(static_cast<std::byte*>(at) + room - bytes, views[0].data, bytes);
+      std::string what;
+      CHECK(equals_bitwise(run(graph, views, {}), ir::evaluate(graph, arguments.views), &what));
+      CHECK(what.empty());
+      munmap(at, room + page);
+    }
+}

@@ -80,6 +80,17 @@ Value* Reducer::total(const std::vector<Carried>& vectors) const {
   return b_.CreateExtractElement(v[0], std::uint64_t{0});
 }
 
+Value* Reducer::total_by_lane(const std::vector<Carried>& vectors) const {
+  if (is_extreme()) {
+    Extreme e{vectors[0][0], vectors[0][1], vectors[0][2]};
+    for (std::size_t i = 1; i < vectors.size(); ++i) e = join(e, {vectors[i][0], vectors[i][1], vectors[i][2]});
+    return settled(e);
+  }
+  Value* all = vectors[0][0];
+  for (std::size_t i = 1; i < vectors.size(); ++i) all = combine(all, vectors[i][0]);
+  return all;
+}
+
 Value* Reducer::total(std::span<Value* const> vectors) const {
   std::vector<Carried> all;
   for (Value* v : vectors) {
@@ -130,7 +141,7 @@ Value* Reducer::further(Value* a, Value* c) const {
 Reducer::Extreme Reducer::extreme_of_lanes(Value* v) const {
   const unsigned width = width_of(v), lanes = static_cast<unsigned>(bytes_ / static_cast<int>(size_of(dtype_)));
   Extreme e{v, bits_of(v), nullptr};
-  if (width <= lanes) return extreme(v);
+  if (width <= lanes || by_lane_) return extreme(v);
   e.nan = unordered(half_of(v, width, 0), half_of(v, width, width / 2));
   for (unsigned w = width; w > lanes; w /= 2) {
     e.bits = joined_bits(half_of(e.bits, w, 0), half_of(e.bits, w, w / 2));

@@ -12,7 +12,9 @@ namespace onepass::compiler {
 class Reducer {
  public:
   /// `op` must be Add, Mul, Maximum or Minimum.
-  Reducer(KernelBuilder& k, ir::Op op, DType dtype, int vector_bytes) : k_(k), b_(k.b), op_(op), dtype_(dtype), bytes_(vector_bytes) {}
+  /// `by_lane`: each lane of a vector has its own total.
+  Reducer(KernelBuilder& k, ir::Op op, DType dtype, int vector_bytes, bool by_lane = false)
+      : k_(k), b_(k.b), op_(op), dtype_(dtype), bytes_(vector_bytes), by_lane_(by_lane) {}
 
   /// Returns the initial value of an accumulator, which is also the value of padding.
   llvm::Value* identity(unsigned width) const;
@@ -34,6 +36,8 @@ class Reducer {
   /// same way.
   llvm::Value* total(const std::vector<Carried>& vectors) const;
   llvm::Value* total(std::span<llvm::Value* const> vectors) const;
+  /// Returns the total of each lane.
+  llvm::Value* total_by_lane(const std::vector<Carried>& vectors) const;
   /// Returns the maximum (or minimum) of floats, lane by lane.
   llvm::Value* most_of(std::span<llvm::Value* const> values) const;
   llvm::Value* bits_of(llvm::Value* v) const;  // as integers
@@ -44,6 +48,7 @@ class Reducer {
   ir::Op op_;
   DType dtype_;
   int bytes_;
+  bool by_lane_;
 
   struct Extreme {
     llvm::Value* most;  // extreme of the non-NaN values after the first

@@ -30,11 +30,19 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
       values_(program.lines.size(), nullptr),
       memory_begin_(program.memories.size(), nullptr),
       sums_begin_(program.accumulators.size(), nullptr),
+      lanes_of_memory_(program.memories.size(), 0),
+      lanes_of_sums_(program.accumulators.size(), 0),
       registers_(program.accumulators.size()),
       at_hand_(program.accumulators.size()),
       is_place_(program.nest.body.size(), false) {
   for (const Derived& d : nest_.derived)
     if (d.place != Derived::kNone) is_place_[d.place] = true;
+  for (Id i = 0; i < p_.lines.size(); ++i) {
+    const Line& l = p_.lines[i];
+    if (l.code != Code::Hold && l.code != Code::Start) continue;
+    const auto lanes = static_cast<unsigned>(loops::lanes_around(p_, i));
+    if (lanes > 1) (l.code == Code::Hold ? lanes_of_memory_ : lanes_of_sums_)[l.at] = lanes;
+  }
   if (SpreadSlots spread(nest_, *request.schedule); spread.any && request.tier == Tier::Quick) spread_ = spread;
 }
 
@@ -423,9 +431,11 @@ loops::Id Speller::one_loop(Id line) {
   if (l.bind == Bind::Unrolled) {
     const std::optional<std::int64_t> copies = iterations_known(l.at);
     if (!copies) throw InternalError("speller: an unrolled loop must have a fixed length");
-    const bool is_whole = l.padded || number(n) == copies, any_loops = has_loops(line);
+    const std::int64_t known = l.padded ? *copies : std::min(number(n).value_or(*copies), *copies);
+    const bool is_whole = l.padded || number(n) == known, any_loops = has_loops(line);
     // Beyond the end, nothing is stored or added. Values that are only read come from the last iteration.
     const auto counts = [&](const Line& s) {
+      if (s.code == Code::Store && turns(form(Of::Store, s.at), l.at)) return false;  // stored together after the loop
       return s.code == Code::Store ||
              (s.code == Code::Accumulate &&
               (std::ranges::find(p_.accumulators[s.at].axes, l.at) == p_.accumulators[s.at].axes.end() || is_part_of_sum(l.at, s.at)));
@@ -433,7 +443,7 @@ loops::Id Speller::one_loop(Id line) {
     const bool ends = !is_whole && !wanted_ && std::any_of(p_.lines.begin() + line, p_.lines.begin() + l.end, counts);
     Value* last = is_whole || ends ? nullptr : b_.CreateSub(n, i64(1));
     BasicBlock* after = nullptr;
-    for (std::int64_t i = 0; i < *copies; ++i) {
+    for (std::int64_t i = 0; i < known; ++i) {
       if (ends && i > 0) {
         BasicBlock* inside = block();
         if (!after) after = block();
@@ -441,7 +451,7 @@ loops::Id Speller::one_loop(Id line) {
         b_.SetInsertPoint(inside);
       }
       Value* read = !last || i == 0 ? i64(i) : smaller(i64(i), last);
-      Value* active = l.padded && number(n) != copies ? b_.CreateICmpSLT(i64(i), n) : nullptr;
+      Value* active = l.padded && number(n) != *copies ? b_.CreateICmpSLT(i64(i), n) : nullptr;
       Scope scope{.digit = l.at, .index = i64(i), .read = read, .hoist = any_loops ? new_hoist() : nullptr, .active = active};
       scope.inside = n;
       body(line, std::move(scope));
@@ -450,6 +460,13 @@ loops::Id Speller::one_loop(Id line) {
       b_.CreateBr(after);
       b_.SetInsertPoint(after);
     }
+    for (const auto& [store, values] : std::exchange(scopes_.back().stored, {})) store_turned(store, values, l.at, n);
+    return l.end;
+  }
+  const bool adds =
+      std::any_of(p_.lines.begin() + line, p_.lines.begin() + l.end, [](const Line& s) { return s.code == Code::Accumulate; });
+  if (number(n) == 1 && vector_scope() && !adds) {
+    body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .hoist = new_hoist()});
     return l.end;
   }
   const std::vector<Id> sums = into_registers(line);
@@ -484,6 +501,7 @@ void Speller::vector_loop(Id line) {
   const unsigned lanes = lanes_of(line);
   Value* n = count(l.at);
   const std::optional<std::int64_t> all = iterations_known(l.at), known = number(n);
+  const bool any_loops = has_loops(line);
   const auto mask = [&](Value* index) -> Value* {
     if (known && *known % lanes == 0) return nullptr;
     if (number(index) != 0) return lanes_below(b_.CreateSub(n, index), lanes);
@@ -495,8 +513,13 @@ void Speller::vector_loop(Id line) {
     return lanes_below(n, lanes, true);
   };
   if (all && *all <= lanes)
-    return body(line, {.digit = l.at, .index = i64(0), .read = i64(0), .lanes = lanes, .mask = mask(i64(0)), .inside = n});
-  const bool any_loops = has_loops(line);
+    return body(line, {.digit = l.at,
+                       .index = i64(0),
+                       .read = i64(0),
+                       .hoist = any_loops ? new_hoist() : nullptr,
+                       .lanes = lanes,
+                       .mask = mask(i64(0)),
+                       .inside = n});
   const auto vector_at = [&](Value* i, Value* m) {
     Scope scope{.digit = l.at, .index = i, .read = i, .hoist = any_loops ? new_hoist() : nullptr, .lanes = lanes, .mask = m};
     scope.inside = b_.CreateSub(n, i);
@@ -627,7 +650,7 @@ Speller::Form& Speller::form(Of of, Id id) {
     const Area area = loops::area_of_sums(p_, words_, id);
     const std::vector<Id> axes = loops::axes_in_order(p_, id);
     in(scopes_[0], [&] {
-      Value* stride = i64(f.size);
+      Value* stride = i64(area.element);
       for (std::size_t k = axes.size(); k-- > 0;) {
         f.stride[axes[k]] = stride;
         stride = b_.CreateMul(stride, length(area.lengths[area.lengths.size() - axes.size() + k]));
@@ -886,11 +909,13 @@ void Speller::spell(Id i, const Line& l) {
     case Code::Hold: strides_of_memory(form(Of::Memory, l.at), i); return;
     case Code::Keep: {
       const Scope* vector = vector_scope();
-      const unsigned lanes = vector && form(Of::Memory, l.at).stride[vector->digit] ? vector->lanes : 0;
+      const unsigned own = lanes_of_memory_[l.at], lanes = own                                                      ? own
+                                                           : vector && form(Of::Memory, l.at).stride[vector->digit] ? vector->lanes
+                                                                                                                    : 0;
       Value* v = k_.to_memory(l.dtype, splat(value(l.a), lanes));
       Value* p = here(Of::Memory, l.at);
       const std::optional<std::int64_t> all = lanes ? iterations_known(vector->digit) : std::nullopt;
-      if (lanes == 0 || (all && *all % lanes == 0)) {
+      if (lanes == 0 || own || (all && *all % lanes == 0)) {
         b_.CreateAlignedStore(v, p, llvm::Align(1));
         return;
       }
@@ -900,6 +925,11 @@ void Speller::spell(Id i, const Line& l) {
     }
     case Code::Recall: {
       const Scope* vector = vector_scope();
+      if (const unsigned own = lanes_of_memory_[l.at]) {
+        Value* const all = b_.CreateAlignedLoad(k_.memory_type(l.dtype, own), here(Of::Memory, l.at), llvm::Align(1));
+        values_[i] = k_.from_memory(l.dtype, all);
+        return;
+      }
       Value* along = vector ? form(Of::Memory, l.at).stride[vector->digit] : nullptr;
       if (along && number(along) != static_cast<std::int64_t>(size_of(l.dtype)))
         throw InternalError("speller: a vector must not run across the axis of a buffer");
@@ -1129,23 +1159,39 @@ llvm::Value* Speller::addresses(Of of, Id access) {
 const Speller::Scope* Speller::turning_scope(const Form& f) const {
   const Scope* vector = vector_scope();
   if (!vector || vector == &scopes_.back()) return nullptr;
-  const Scope& along = vector[1];
-  if (!along.inside) return nullptr;
-  for (const Scope* s = &along + 1; s <= &scopes_.back(); ++s)
+  const Scope* along = vector + 1;
+  while (along < &scopes_.back() && !along->inside) ++along;
+  if (!along->inside) return nullptr;
+  for (const Scope* s = along + 1; s <= &scopes_.back(); ++s)
     if (f.stride[s->digit]) return nullptr;
-  if (!quotients_along(f, p_.digits[along.digit].root)) return nullptr;
-  const std::optional<std::int64_t> n = iterations_known(along.digit);
-  const bool fits =
-      f.stride[along.digit] && number(f.stride[along.digit]) == f.size && n && vector->lanes % *n == 0 && (*n & (*n - 1)) == 0;
-  return fits ? &along : nullptr;
+  return turns(f, along->digit) ? along : nullptr;
+}
+
+// True if the elements are contiguous along the unrolled loop over this digit, with as many iterations as a square has.
+bool Speller::turns(const Form& f, Id digit) const {
+  const Scope* vector = vector_scope();
+  if (!vector || f.linear == kNone || !quotients_along(f, p_.digits[digit].root)) return false;
+  const std::optional<std::int64_t> n = iterations_known(digit);
+  return f.stride[digit] && number(f.stride[digit]) == f.size && n && vector->lanes % *n == 0 && (*n & (*n - 1)) == 0;
+}
+
+// Returns the addresses of the lanes' rows. Lanes beyond the last row have the address of the last row.
+std::vector<llvm::Value*> Speller::rows_of(Value* begin, Value* step) {
+  const Scope& vector = *vector_scope();
+  std::vector<Value*> at = {begin};
+  while (at.size() < vector.lanes) {
+    Value* const is_inside = b_.CreateICmpSGT(vector.inside, i64(static_cast<std::int64_t>(at.size())));
+    at.push_back(bytes(at.back(), vector.mask ? b_.CreateSelect(is_inside, step, i64(0)) : step));
+  }
+  return at;
 }
 
 // Loads the elements of each lane as a vector and transposes squares of them in registers. Elements beyond a lane's end are 0. Inactive
 // lanes are 0 and read nothing.
 const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, const Scope& along) {
   const auto depth = static_cast<std::size_t>(&along - scopes_.data()) - 1;
-  Scope& vector = scopes_[depth];
-  std::vector<Value*>& made = vector.turned[l.at];
+  const Scope& vector = *vector_scope();
+  std::vector<Value*>& made = scopes_[depth].turned[l.at];
   if (!made.empty()) return made;
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const auto side = static_cast<unsigned>(*iterations_known(along.digit));
@@ -1181,7 +1227,15 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
     if (&s != &along && s.active) whole = b_.CreateAnd(whole, s.active);
   whole = both(whole, run.whole);
   std::vector<Value*> rows;
-  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(whole)) {
+  if (&vector != &scopes_[depth] && !run.whole) {  // short rows: they end inside a square
+    Value* mask = number(along.inside).value_or(0) >= side ? nullptr : lanes_below(along.inside, side);
+    for (const Scope& s : scopes_)
+      if (&s != &along) mask = both(mask, s.active);
+    for (Value* p : rows_of(begin, step))
+      rows.push_back(
+          mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), splat(mask, side), llvm::Constant::getNullValue(type)))
+               : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+  } else if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(whole)) {
     rows = rows_at(known->isOne());
   } else {  // the common case, all lanes inside, needs no mask
     BasicBlock *plain = block(), *masked = block(), *after = block();
@@ -1222,9 +1276,40 @@ bool Speller::varies_by_derived(const Form& f) const {
   return false;
 }
 
+// Stores the values of an unrolled loop's iterations, which are contiguous for each lane: squares of them are transposed in registers.
+// `n` is the number of iterations that are inside.
+void Speller::store_turned(Id line, const std::vector<Value*>& values, Id digit, Value* n) {
+  const Line& l = p_.lines[line];
+  const Form& f = form(Of::Store, l.at);
+  const Scope& vector = *vector_scope();
+  const auto side = static_cast<unsigned>(*iterations_known(digit));
+  const bool is_whole = number(n).value_or(0) >= side;
+  std::vector<Value*> rows;
+  for (unsigned lane = 0; lane < vector.lanes; lane += side) {
+    std::vector<Value*> square;
+    for (Value* v : values) {
+      std::vector<int> lanes(side);
+      std::iota(lanes.begin(), lanes.end(), static_cast<int>(lane));
+      square.push_back(side == vector.lanes ? v : b_.CreateShuffleVector(v, lanes));
+    }
+    square.resize(side, llvm::PoisonValue::get(square[0]->getType()));
+    k_.transpose(square);
+    rows.insert(rows.end(), square.begin(), square.end());
+  }
+  // Lanes beyond the last row have the address of the last row, which is stored after them.
+  const std::vector<Value*> at = rows_of(here(Of::Store, l.at), f.stride[vector.digit]);
+  Value* const columns = is_whole ? nullptr : lanes_below(n, side);
+  for (std::size_t lane = at.size(); lane-- > 0;) store_lanes(rows[lane], at[lane], columns, l.streamed);
+}
+
 void Speller::store(const Line& l) {
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const Form& f = form(Of::Store, l.at);
+  if (const Scope* along = l.guard == kNone && !varies_by_derived(f) ? turning_scope(f) : nullptr) {
+    const auto depth = static_cast<std::size_t>(along - scopes_.data()) - 1;
+    scopes_[depth].stored[static_cast<Id>(&l - p_.lines.data())].push_back(k_.to_memory(t, splat(value(l.a), vector_scope()->lanes)));
+    return;
+  }
   for (const Scope& s : scopes_)
     if (s.index != s.read) throw InternalError("speller: a store is beyond the end of a loop");
   Value* mask = l.guard == kNone ? nullptr : value(l.guard);
@@ -1373,6 +1458,7 @@ loops::Id Speller::start_of(Id accumulator) const {
 std::optional<Speller::Registers> Speller::registers_of(Id loop, Id line) const {
   const Accumulator& sum = p_.accumulators[p_.lines[line].at];
   Registers out;
+  out.lanes = lanes_of_sums_[p_.lines[line].at];
   for (Id l = loop + 1; l < line; ++l) {
     if (p_.lines[l].code != Code::Loop || p_.lines[l].end <= line) continue;
     const Id digit = p_.lines[l].at;
@@ -1436,9 +1522,9 @@ void Speller::start_in_scratch(Id start) {
   while (p_.lines[line].code != Code::Accumulate || p_.lines[line].at != a) ++line;
   for (Id l = start; l < line && loop == kNone; ++l)
     if (p_.lines[l].code == Code::Loop && p_.lines[l].end > line && loops::is_within(p_, p_.lines[l].at, sum.reduced[0])) loop = l;
-  if (loop == kNone || registers_of(loop, line)) return;
+  if (loop == kNone || registers_of(loop, line) || adds_once(a)) return;
   const unsigned lanes = static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(size_of(sum.dtype));
-  std::int64_t all = 1;
+  std::int64_t all = std::max(lanes_of_sums_[a], 1u);
   for (const Id axis : sum.axes) all *= iterations_known(axis).value_or(1);
   for (std::int64_t k = 0; k < all; k += lanes)
     b_.CreateAlignedStore(reducer(a).identity(lanes), bytes(here(Of::Sums, a), i64(k * form(Of::Sums, a).size)), llvm::Align(1));
@@ -1526,7 +1612,8 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
     }
     std::map<std::vector<std::int64_t>, Value*> values;
     const bool is_one = !carried.of_elements && carried.parts.empty() && !reducer(a).is_extreme();
-    for (const auto& [index, all] : of_index) values[index] = is_one ? all[0][0] : reducer(a).total(all);
+    for (const auto& [index, all] : of_index)
+      values[index] = is_one ? all[0][0] : lanes_of_sums_[a] ? reducer(a).total_by_lane(all) : reducer(a).total(all);
     const bool is_whole = !is_pushed || p_.digits[p_.accumulators[where].reduced[0]].once;
     if (is_pushed) next = to->end;
     at_hand_[where] = {p_.accumulators[a].axes, carried.axes, {}};
@@ -1641,10 +1728,12 @@ void Speller::accumulate(Id line) {
   const Scope* vector = vector_scope();
   const Registers& registers = registers_[l.at];
   const bool is_elements = vector && is_part_of_sum(vector->digit, l.at);
-  const unsigned lanes = vector && (is_elements || form(Of::Sums, l.at).stride[vector->digit]) ? vector->lanes : 0;
+  const unsigned own = lanes_of_sums_[l.at], lanes = own                                                                     ? own
+                                                     : vector && (is_elements || form(Of::Sums, l.at).stride[vector->digit]) ? vector->lanes
+                                                                                                                             : 0;
   Value* x = splat(value(l.a), lanes);
   if (a.part == Accumulator::Part::Tree) {
-    if (p_.digits[a.reduced[0]].once && !lanes) {  // the only block
+    if (p_.digits[a.reduced[0]].once && (own || !lanes)) {  // the only block
       at_hand_[l.at].axes = at_hand_[l.at].unrolled = a.axes;
       if (can_read_at_hand(l.at, line + 1)) {
         at_hand_[l.at].values[index_of(a.axes)] = x;
@@ -1657,6 +1746,11 @@ void Speller::accumulate(Id line) {
   if (registers.values.empty()) {
     if (!vector || a.order != Accumulator::Order::Lanes) throw InternalError("speller: a sum is not in a register");
     Value* p = here(Of::Sums, l.at);
+    if (own) {
+      Value* const none = reducer.identity(lanes);
+      Value* const before = adds_once(l.at) ? none : reducer.load(none->getType(), p);
+      return reducer.store(a.is_product ? reducer.product_added(before, x, splat(value(l.b), lanes)) : reducer.combine(before, x), p);
+    }
     Value* before = b_.CreateAlignedLoad(x->getType(), p, llvm::Align(1));
     Value* sum = a.is_product ? reducer.product_added(before, x, splat(value(l.b), lanes)) : reducer.combine(before, x);
     b_.CreateAlignedStore(mask ? b_.CreateSelect(mask, sum, before) : sum, p, llvm::Align(1));
@@ -1677,6 +1771,57 @@ void Speller::accumulate(Id line) {
   for (std::size_t k = 0; k < sum.size(); ++k) b_.CreateStore(sum[k], variables[k]);
 }
 
+// True if every lane of the sum gets at most one element.
+bool Speller::adds_once(Id accumulator) const {
+  const Accumulator& a = p_.accumulators[accumulator];
+  return lanes_of_sums_[accumulator] && std::ranges::all_of(a.reduced, [&](Id digit) { return p_.digits[digit].once; });
+}
+
+// Halves the elements of a sum that are vectors of separate sums. Elements that nothing was added to are left out: they are identities.
+llvm::Value* Speller::halve_by_lane(Id accumulator) {
+  const Accumulator& a = p_.accumulators[accumulator];
+  const Reducer reducer = this->reducer(accumulator);
+  const Id root = p_.digits[a.reduced[0]].root;
+  Value *const n = word(words_.extents + root), *const begin = here(Of::Sums, accumulator);
+  llvm::Type* const type = k_.type(a.dtype, lanes_of_sums_[accumulator]);
+  const std::int64_t size = form(Of::Sums, accumulator).size * lanes_of_sums_[accumulator];
+  const std::int64_t all = a.dtype == DType::F64 ? 32 : 64;
+  const auto halved = [&](std::int64_t count) {
+    std::vector<Value*> v;
+    for (std::int64_t i = 0; i < count; ++i) v.push_back(reducer.load(type, bytes(begin, i64(i * size))));
+    for (std::int64_t half = all / 2; half > 0; half /= 2)
+      while (static_cast<std::int64_t>(v.size()) > half) {
+        const std::size_t last = v.size() - 1, to = last - static_cast<std::size_t>(half);
+        v[to] = reducer.combine(v[to], v[last]);
+        v.pop_back();
+      }
+    return v[0];
+  };
+  if (const std::optional<std::int64_t> known = number(n)) return halved(*known);
+  // Up to 16 elements, or up to 32: missing elements are filled in.
+  constexpr std::int64_t kFew = 16, kMany = 32;
+  loop(i64(kMany), n, i64(1), [&](Value* i) {
+    Value* const from = bytes(begin, b_.CreateMul(i, i64(size)));
+    Value* const to = bytes(from, i64(-kMany * size));
+    reducer.store(reducer.combine(reducer.load(type, to), reducer.load(type, from)), to);
+  });
+  llvm::PHINode* sum = nullptr;
+  BasicBlock *few = block(), *many = block(), *after = block();
+  b_.CreateCondBr(b_.CreateICmpSLE(n, i64(kFew)), few, many);
+  for (const auto& [count, branch] : {std::pair{kFew, few}, std::pair{kMany, many}}) {
+    b_.SetInsertPoint(branch);
+    loop(n, i64(count), i64(1),
+         [&](Value* i) { reducer.store(reducer.identity(lanes_of_sums_[accumulator]), bytes(begin, b_.CreateMul(i, i64(size)))); });
+    Value* const v = halved(count);
+    BasicBlock* const end = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    if (!sum) sum = b_.CreatePHI(v->getType(), 2);
+    sum->addIncoming(v, end);
+  }
+  return sum;
+}
+
 // Concatenates the vectors of the lanes, outer parts first, and halves them.
 llvm::Value* Speller::halve(const Line& l) {
   const Accumulator& a = p_.accumulators[l.at];
@@ -1690,6 +1835,7 @@ llvm::Value* Speller::halve(const Line& l) {
     }
     return reducer(l.at).total(vectors);
   }
+  if (lanes_of_sums_[l.at]) return halve_by_lane(l.at);
   const Form& f = form(Of::Sums, l.at);
   std::int64_t lanes = 1;
   for (const Id axis : a.axes)
@@ -1703,7 +1849,7 @@ llvm::Value* Speller::halve(const Line& l) {
 llvm::Value* Speller::result(const Line& l) {
   const Accumulator& a = p_.accumulators[l.at];
   const Scope* vector = vector_scope();
-  const unsigned lanes = vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
+  const unsigned own = lanes_of_sums_[l.at], lanes = own ? own : vector && form(Of::Sums, l.at).stride[vector->digit] ? vector->lanes : 0;
   if (const AtHand& known = at_hand_[l.at]; !known.values.empty()) return known.values.at(index_of(known.unrolled));
   Value* at = here(Of::Sums, l.at);
   llvm::Type* type = k_.type(a.dtype, lanes);

@@ -50,7 +50,8 @@ class Speller : private Frame {
     bool whole = false;                                    // outer part: all iterations of the inner part are inside
     Value* inside = nullptr;                               // unrolled loop or vector: number of iterations that are inside
     std::map<Id, std::vector<Value*>> families = {};       // vector, by first access: whole vectors of an interleaved access group
-    std::map<Id, std::vector<Value*>> turned = {};  // vector, by access: values that its lanes read in each iteration of the inner loop
+    std::map<Id, std::vector<Value*>> turned = {};  // by access: values that the lanes read in each iteration of the unrolled loop inside
+    std::map<Id, std::vector<Value*>> stored = {};  // by line: values that the lanes store in the iterations of the unrolled loop inside
   };
   // Address computation: starts at `base` and adds a number of bytes per iteration of each digit.
   struct Form {
@@ -75,6 +76,8 @@ class Speller : private Frame {
   std::vector<Value*> values_;  // by line
   std::map<std::uint64_t, Form> forms_;
   std::vector<Value*> memory_begin_, sums_begin_;
+  // Lanes of the vector loop that a memory or sum starts in: it has an element for each lane. 0: it starts in no vector loop.
+  std::vector<unsigned> lanes_of_memory_, lanes_of_sums_;
   // Sums in registers, by accumulator. `axes` are the unrolled axes and `parts` are the unrolled parts of the summed loop. Their indices
   // select the carried values, one per lane of the vector around the addition. An empty entry means that the sum is in scratch.
   struct Registers {
@@ -182,6 +185,9 @@ class Speller : private Frame {
   Value* far_along(const Form& form, const Scope& along, std::size_t depth, unsigned count);
   const Scope* turning_scope(const Form& form) const;
   const std::vector<Value*>& turned(const loops::Line& l, const Form& form, const Scope& along);
+  std::vector<Value*> rows_of(Value* begin, Value* step);
+  bool turns(const Form& form, Id digit) const;
+  void store_turned(Id line, const std::vector<Value*>& values, Id digit, Value* n);
   void store(const loops::Line& l);
   void store_lanes(Value* v, Value* p, Value* mask, bool streamed);
   void add_to(const loops::Line& l);
@@ -196,7 +202,7 @@ class Speller : private Frame {
   // ---- sums
   Reducer reducer(Id accumulator) {
     const loops::Accumulator& a = p_.accumulators[accumulator];
-    return {k_, a.op, a.dtype, target_.vector_bytes};
+    return {k_, a.op, a.dtype, target_.vector_bytes, lanes_of_sums_[accumulator] > 0};
   }
   bool is_part_of_sum(Id digit, Id accumulator) const;
   Id start_of(Id accumulator) const;
@@ -222,6 +228,8 @@ class Speller : private Frame {
   Value* sum_of_chunks(Id tree, Value* at, unsigned lanes);
   void accumulate(Id line);
   Value* halve(const loops::Line& l);
+  bool adds_once(Id accumulator) const;
+  Value* halve_by_lane(Id accumulator);
   Value* result(const loops::Line& l);
   Value* level(Value* at, Id accumulator, Value* l);
 };

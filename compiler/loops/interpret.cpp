@@ -254,7 +254,7 @@ class Interpreter {
       }
       case Digit::Kind::Inner: break;
     }
-    return by(d);
+    return p_.digits[d.pair].once ? std::min(by(d), iterations_of(d.parent)) : by(d);
   }
   // Sets `value` to the index of a digit if the digit or all its parts are open.
   bool value_of(Id digit, std::int64_t& value) const {
@@ -433,6 +433,7 @@ class Interpreter {
       for (index_[lane] = 0; index_[lane] < iterations_of(lane); ++index_[lane]) self(self, axis + 1);
     };
     each(each, 0);
+    lanes.resize(a.dtype == DType::F64 ? 32 : 64, identity(a.op, a.dtype));
     for (std::size_t half = lanes.size() / 2; half > 0; half /= 2)
       for (std::size_t i = 0; i < half; ++i) lanes[i] = combine(a.op, a.dtype, lanes[i], lanes[i + half]);
     return lanes[0];

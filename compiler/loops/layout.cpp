@@ -45,9 +45,15 @@ Length span_of(const Program& p, const WordLayout& words, Id root, const std::ve
 
 }  // namespace
 
+std::int64_t lanes_around(const Program& program, Id line) {
+  for (Id i = 0; i < line; ++i)
+    if (const Line& l = program.lines[i]; l.code == Code::Loop && l.bind == Bind::Vector && l.end > line) return std::max<int>(l.count, 1);
+  return 1;
+}
+
 Area area_of_memory(const Program& program, const WordLayout& words, Id hold) {
   const Memory& m = program.memories[program.lines[hold].at];
-  Area area{static_cast<std::int64_t>(size_of(m.dtype)), {}};
+  Area area{static_cast<std::int64_t>(size_of(m.dtype)) * lanes_around(program, hold), {}};
   const std::vector<Id> open = open_digits(program, hold);
   for (const Memory::Part& part : m.layout) {
     if (part.kind == Digit::Kind::Inner || part.fixed) {
@@ -104,7 +110,9 @@ Length length_of(const Program& p, const WordLayout& words, Id digit) {
 
 Area area_of_sums(const Program& program, const WordLayout& words, Id accumulator) {
   const Accumulator& a = program.accumulators[accumulator];
-  Area area{static_cast<std::int64_t>(size_of(a.dtype)), {}};
+  Id start = 0;
+  while (program.lines[start].code != Code::Start || program.lines[start].at != accumulator) ++start;
+  Area area{static_cast<std::int64_t>(size_of(a.dtype)) * lanes_around(program, start), {}};
   if (joins_chunks(program, a)) {
     area.lengths.push_back({1, words.chunks});
   } else if (a.part == Accumulator::Part::Tree && !program.digits[a.reduced[0]].once) {

@@ -32,6 +32,10 @@ struct Area {
   std::vector<Length> lengths;
 };
 
+/// Returns the lanes of the vector loop around a line. A memory or sum that starts there has elements for each lane, which are adjacent.
+/// Returns 1 if the line is in no vector loop.
+std::int64_t lanes_around(const Program& program, Id line);
+
 /// Returns the area of the memory that line `hold` starts.
 Area area_of_memory(const Program& program, const WordLayout& words, Id hold);
 /// Returns the area of an accumulator: one element per index of its axes. Outer parts of splits come first, parts of vectors come last. A

@@ -297,6 +297,86 @@ Id rows_abreast(Arranged& a, const Schedule& schedule) {
   return row;
 }
 
+// Splits the last outer loop into groups of as many rows as a vector has lanes. A task is a group. Returns the digit of the rows.
+Id rows_in_groups(Arranged& a, const Schedule& schedule) {
+  const Nest& nest = a.program().nest;
+  const Id last = nest.outer - 1u;
+  for (Id l = 0; l < last; ++l) {
+    a(sink(a.program(), a.loop(l)));
+    a(bind(a.program(), a.loop(l), Bind::Parallel));
+  }
+  const Id groups = a.split(last, schedule.row_lanes);
+  a(bind(a.program(), a.loop(groups), Bind::Parallel));
+  return groups + 1;
+}
+
+// Puts short rows into the lanes of vectors: one vector for each element of a row, and no sums across lanes. Arrays whose rows are contiguous
+// are read and written in squares, which are transposed in registers, in separate loops. All other loops over the elements stay loops, so the
+// code is short.
+Program rows_in_lanes(Arranged a, const Schedule& schedule) {
+  constexpr std::int64_t kLanes = 64, kWideLanes = 32;  // of 8-byte sums
+  const Nest& nest = a.program().nest;
+  const Id v = nest.vector_loop(), last = nest.outer - 1u;
+  const Id row = rows_in_groups(a, schedule);
+  a(bind(a.program(), a.loop(row), Bind::Vector, static_cast<std::uint16_t>(schedule.row_lanes)));
+  const auto is_turned = [&](Id access) {
+    const std::vector<Coefficient>& of = nest.linears[nest.accesses[access].linear].of;
+    return of[v] == Coefficient::One && of[last] != Coefficient::Zero && of[last] != Coefficient::One;
+  };
+  const std::vector<Memory::Part> layout = {{v, Digit::Kind::Whole, kMostInLanes}};
+  for (Id i = 0; i < a.program().lines.size(); ++i) {
+    const Line l = a.program().lines[i];
+    if (l.code != Code::Load || !is_turned(l.at)) continue;
+    const auto memory = static_cast<Id>(a.program().memories.size());
+    a(stage(a.program(), i, a.loop_around(i, v)));
+    a(lay_out(a.program(), memory, layout));
+    for (i = 0; a.program().lines[i].code != Code::Keep || a.program().lines[i].at != memory;) ++i;
+    for (Id k = i; k < a.program().lines.size(); ++k)
+      if (a.program().lines[k].code == Code::Load && a.program().lines[k].of == l.of) a(recall(a.program(), k, memory));
+  }
+  for (Id i = 0; i < a.program().lines.size(); ++i) {
+    const Line l = a.program().lines[i];
+    if (l.code != Code::Store || !is_turned(l.at)) continue;
+    const auto memory = static_cast<Id>(a.program().memories.size());
+    const Id loop = a.loop_around(i, v);
+    a(defer(a.program(), i, loop));
+    a(lay_out(a.program(), memory, layout));
+    i = a.program().lines[loop + 1].end + 2;  // the deferred store
+  }
+  for (Id i = 0; i < a.program().lines.size(); ++i) {
+    const Line l = a.program().lines[i];
+    if (l.code != Code::Loop || l.at != v) continue;
+    const Line &first = a.program().lines[i + 1], &second = a.program().lines[i + 2];
+    if (l.end == i + 3 && ((first.code == Code::Load && second.code == Code::Keep && is_turned(first.at)) ||
+                           (first.code == Code::Recall && second.code == Code::Store && is_turned(second.at)))) {
+      const Id elements = a.split(v, std::min(schedule.row_lanes, 16), i) + 1;
+      a(bind(a.program(), a.loop(elements, i), Bind::Unrolled));
+      continue;
+    }
+    std::vector<Id> sums;  // sums with an order
+    bool wide = false, narrow = false;
+    for (Id k = i; k < l.end; ++k) {
+      const Line& in = a.program().lines[k];
+      if (in.code != Code::Accumulate || a.program().accumulators[in.at].order == Accumulator::Order::Any) continue;
+      sums.push_back(in.at);
+      (in.dtype == DType::F64 ? wide : narrow) = true;
+    }
+    if (sums.empty()) continue;
+    Id elements = v;
+    for (const std::int64_t by : {ir::kLaneBlock, narrow ? kLanes : kWideLanes, kWideLanes}) {
+      if (by == iterations_known(a.program(), elements)) continue;
+      if (by == kWideLanes && !wide) continue;
+      const bool is_lane = narrow && by == kWideLanes;  // for the narrow sums
+      const Id parts = a.split(elements, by, i);
+      if (!is_lane) a(once(a.program(), a.loop(parts, i)));
+      elements = parts + 1;
+    }
+    for (const Id sum : sums) a(expand_order(a.program(), sum));
+  }
+  stream_stores(a, schedule);
+  return a.take();
+}
+
 // Splits rows that tasks share into chunks. Each sweep is a phase; its tasks are the chunks of a row. Every second phase runs backwards and
 // starts with the elements that are still in the caches.
 Program rows_in_chunks(Arranged a, const Schedule& schedule) {
@@ -371,6 +451,7 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
           break;
         }
   if (schedule.split) return rows_in_chunks(std::move(a), schedule);
+  if (schedule.row_lanes > 0 && !schedule.masked) return rows_in_lanes(std::move(a), schedule);
   if (schedule.abreast > 1) {
     const Id row = rows_abreast(a, schedule);
     reduce_in_lanes(a, a.loop(v), schedule);
@@ -378,7 +459,8 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
       if (a.program().lines[i].code == Code::Loop && a.program().lines[i].at == row) a(bind(a.program(), i, Bind::Unrolled));
     return a.take();
   }
-  for (Id l = 0; l < nest.outer; ++l) {
+  if (schedule.row_lanes > 0) rows_in_groups(a, schedule);  // one row after the other
+  for (Id l = 0; l < nest.outer && schedule.row_lanes == 0; ++l) {
     if (l + 1 < nest.outer) a(sink(a.program(), a.loop(l)));
     a(bind(a.program(), a.loop(l), Bind::Parallel));
   }
@@ -412,6 +494,18 @@ std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule
   const std::int64_t n = schedule.split ? chunk : numbers.extents[nest.vector_loop()];
   const auto up = [](std::int64_t size, std::int64_t to) { return (size + to - 1) / to * to; };
   std::int64_t bytes = 0;
+  if (schedule.row_lanes > 0) {  // at most a memory for each access and each value that is kept, and a vector for each element of a sum
+    const auto in_lanes = [&](DType dtype, std::int64_t elements) {
+      return up(elements * schedule.row_lanes * static_cast<std::int64_t>(size_of(dtype)), 64);
+    };
+    for (Id i = 0; i < nest.body.size(); ++i) {
+      const Statement& s = nest.body[i];
+      const DType dtype = s.kind == Statement::Kind::Store ? nest.body[s.a].dtype : s.dtype;
+      if (s.kind == Statement::Kind::Reduce) bytes += in_lanes(dtype, 64) + in_lanes(dtype, 1);
+      else if (s.kind == Statement::Kind::Load || s.kind == Statement::Kind::Store) bytes += in_lanes(dtype, kMostInLanes);
+    }
+    for (const std::uint32_t kept : schedule.kept) bytes += in_lanes(nest.body[kept].dtype, kShortRow);
+  }
   if (schedule.row_scratch)
     for (const std::uint32_t kept : schedule.kept)
       bytes += up(up(n, kShortRow) * static_cast<std::int64_t>(size_of(nest.body[kept].dtype)), 64);

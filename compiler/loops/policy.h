@@ -19,7 +19,7 @@ Program program_of(const Nest& nest, const Schedule& schedule);
 Program elementwise(const Nest& nest, const Schedule& schedule);
 
 /// Returns the program of reductions along the last loop: tasks are rows, whose elements go into lanes. Values needed by several sweeps are
-/// cached in row buffers.
+/// cached in row buffers. With Schedule::row_lanes, tasks are groups of rows, which go into lanes.
 Program along_rows(const Nest& nest, const Schedule& schedule);
 /// is_along_rows() is true if along_rows() applies. scratch_bytes_along_rows() returns the scratch bytes that its program needs for rows up
 /// to these lengths.

@@ -434,6 +434,57 @@ Transformed stage(const Program& program, Id line, Id loop) {
   return verified(without_dead_lines(p));
 }
 
+Transformed recall(const Program& program, Id line, Id memory) {
+  if (line >= program.lines.size() || !is_pure(program.lines[line].code))
+    return fmt::format("line {} does not compute a value that can be stored", line);
+  if (memory >= program.memories.size()) return fmt::format("the buffer m{} does not exist", memory);
+  const Line& l = program.lines[line];
+  if (names_places(program, line) || l.code == Code::Place) return "an index depends on it";
+  bool is_kept = false;
+  for (Id i = 0; i < line; ++i) {
+    const Line& k = program.lines[i];
+    if (k.code == Code::AddTo) return "an update may change one of its operands";
+    if (k.code == Code::Keep && k.at == memory) is_kept = program.lines[k.a].of == l.of && program.lines[k.a].code == l.code;
+  }
+  if (!is_kept || l.code != Code::Load) return fmt::format("m{} does not have the element that it loads", memory);
+  Program p = program;
+  p.lines[line] = {.code = Code::Recall, .dtype = l.dtype, .at = memory, .of = l.of};
+  return verified(without_dead_lines(p));
+}
+
+Transformed defer(const Program& program, Id line, Id loop) {
+  if (line >= program.lines.size() || program.lines[line].code != Code::Store) return fmt::format("line {} is not a store", line);
+  if (!is_loop(program, loop) || loop >= line || program.lines[loop].end <= line)
+    return fmt::format("line {} is not a loop around line {}", loop, line);
+  if (program.lines[line].guard != kNone || program.lines[line].count > 1) return "the store has a condition, or is next to other stores";
+  std::vector<Id> loops;
+  for (const Id l : loops_around(program, line))
+    if (l >= loop) loops.push_back(l);
+  Program p = program;
+  const Line store = p.lines[line];
+  const DType dtype = p.lines[store.a].dtype;
+  const Id memory = add_memory(p, dtype, loops), end = p.lines[loop].end, more = static_cast<Id>(loops.size() + 2);
+  p.lines[line] = {.code = Code::Keep, .dtype = dtype, .a = store.a, .at = memory};
+  for (Id i = 0; i < p.lines.size(); ++i) {
+    Line& l = p.lines[i];
+    for (Id* o : {&l.a, &l.b, &l.c, &l.guard})
+      if (*o != kNone && *o >= end) *o += more;
+    if (l.code == Code::Loop && (l.end > end || (l.end == end && i < loop))) l.end += more;  // loops around `loop` end after the new lines
+  }
+  std::vector<Line> lines;
+  for (const Id l : loops) lines.push_back({.code = Code::Loop, .end = end + more, .at = program.lines[l].at});
+  lines.push_back({.code = Code::Recall, .dtype = dtype, .at = memory});
+  lines.push_back(store);
+  lines.back().a = end + more - 2;
+  p.lines.insert(p.lines.begin() + end, lines.begin(), lines.end());
+  std::vector<Id> ended;  // loops that end before the new line
+  for (Id i = 0; i < loop; ++i)
+    if (p.lines[i].code == Code::Loop && p.lines[i].end == loop) ended.push_back(i);
+  insert(p, loop, {.code = Code::Hold, .dtype = dtype, .at = memory});
+  for (const Id i : ended) p.lines[i].end = loop;
+  return verified(std::move(p));
+}
+
 Transformed in_order(const Program& program, Id loop) {
   if (!is_loop(program, loop)) return no_loop(loop);
   const Id begin = loop + 1, end = program.lines[loop].end;
@@ -709,12 +760,12 @@ Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes)
   if (!is_loop(program, loop)) return no_loop(loop);
   if (how == Bind::Vector)
     for (Id i = loop + 1; i < program.lines[loop].end; ++i)
-      if (program.lines[i].code == Code::Loop && program.lines[i].bind != Bind::Unrolled)
-        return "a vector loop may contain only unrolled loops";
-  if (how != Bind::Unrolled)
+      if (program.lines[i].code == Code::Loop && program.lines[i].bind != Bind::Unrolled && program.lines[i].bind != Bind::Serial)
+        return "a vector loop may contain only serial and unrolled loops";
+  if (how != Bind::Unrolled && how != Bind::Serial)
     for (Id i = 0; i < loop; ++i)
       if (program.lines[i].code == Code::Loop && program.lines[i].end > loop && program.lines[i].bind == Bind::Vector)
-        return "a vector loop may contain only unrolled loops";
+        return "a vector loop may contain only serial and unrolled loops";
   Program p = program;
   p.lines[loop].bind = how;
   p.lines[loop].count = how == Bind::Vector ? lanes : 0;

@@ -61,6 +61,13 @@ Transformed hold(const Program& program, Id line);
 /// over the inner loops that the value depends on. It packs a part of an operand that is read many times.
 Transformed stage(const Program& program, Id line, Id loop);
 
+/// Replaces the load at line `line` by the value of the same load that a memory holds.
+Transformed recall(const Program& program, Id line, Id memory);
+
+/// Stores the value of the store at line `line` in a memory. New loops after the enclosing loop at line `loop` then store the elements. This
+/// separates long computations from stores that need a loop of their own.
+Transformed defer(const Program& program, Id line, Id loop);
+
 /// Sorts the lines directly in a loop's body, which contains no other loop, into the order of the nest's statements.
 Transformed in_order(const Program& program, Id loop);
 
@@ -97,8 +104,8 @@ Transformed expand_order(const Program& program, Id accumulator);
 /// the loop become one sum per chunk and a tree of these sums. Fails for sums over several loops.
 Transformed factor(const Program& program, Id loop);
 
-/// Sets how the iterations of the loop at line `loop` run. A Parallel loop must not be a reduced loop. A Vector loop must not contain a
-/// loop; `lanes` is its number of lanes.
+/// Sets how the iterations of the loop at line `loop` run. A Parallel loop must not be a reduced loop. A Vector loop may only contain
+/// serial and unrolled loops, which all lanes run together; `lanes` is its number of lanes.
 Transformed bind(const Program& program, Id loop, Bind how, std::uint16_t lanes = 0);
 
 /// Makes separate code for the last vector of the vector loop at line `loop`. For a serial loop over the outer part of a split, does the

@@ -8,6 +8,7 @@
 
 #include "compiler/loops/contract.h"
 #include "compiler/loops/policy.h"
+#include "compiler/plan/costs.h"
 #include "compiler/plan/scratch.h"
 #include "ir/order.h"
 
@@ -254,6 +255,54 @@ bool reads_within_row(const Nest& nest, const NestNumbers& numbers, std::uint32_
       return true;
   }
   return false;
+}
+
+// Returns the rows that are the lanes of a vector if that takes fewer instructions than the elements of a row as lanes; else 0. Only rows of
+// a known small number of elements profit: a vector is then mostly empty, and its lanes are added up again and again.
+int rows_in_lanes(const Nest& nest, const NestNumbers& numbers, const Target& target, const Schedule& s, int element) {
+  constexpr std::int64_t kFewestVectors = 4;
+  const std::uint32_t v = nest.vector_loop(), last = nest.outer - 1u;
+  const std::int64_t n = numbers.extents[v], lanes = target.vector_bytes / element;
+  if (!loops::is_along_rows(nest) || nest.outer == 0 || !s.one_block || n < 2 || n > kMostInLanes || !nest.derived.empty() || lanes < 4 ||
+      numbers.extents[last] < kFewestVectors * lanes)
+    return 0;
+  // instructions for `lanes` rows: by element of a row, and by row
+  const std::int64_t side = std::min<std::int64_t>(lanes, 16), squares = (n + side - 1) / side;
+  const std::int64_t vectors = (n * element + target.vector_bytes - 1) / target.vector_bytes;
+  const std::int64_t across = std::bit_width(static_cast<std::uint64_t>(s.width));
+  std::int64_t by_element = 0, by_row = 0;
+  for (const Statement& b : nest.body) {
+    const bool along = (b.loops >> v & 1) != 0;
+    switch (b.kind) {
+      case Statement::Kind::Load:
+      case Statement::Kind::Store: {
+        const Access& access = nest.accesses[b.at];
+        const std::vector<Coefficient>& of = nest.linears[access.linear].of;
+        if (access.table != Access::kNone || b.guard != Statement::kNone || b.op == ir::Op::Add || b.count > 1) return 0;
+        const bool is_direct = of[last] == Coefficient::One || of[last] == Coefficient::Zero;
+        if (!along) by_element += is_direct ? 1 : 2 * lanes, by_row += lanes;
+        else if (is_direct) by_element += n, by_row += lanes * (of[v] == Coefficient::One ? vectors : 2 * n);
+        else if (of[v] == Coefficient::One)  // loads, shuffles, of which one runs at a time, and a buffer
+          by_element += squares * lanes * (4 + 3 * std::bit_width(static_cast<std::uint64_t>(side))) / 2 + 2 * n,
+              by_row += lanes * 2 * vectors;
+        else by_element += 2 * lanes * n, by_row += lanes * 2 * n;
+        break;
+      }
+      case Statement::Kind::Op: {
+        const std::int64_t cost = instructions_of(b.op);
+        by_element += along ? n * cost : cost, by_row += lanes * (along ? vectors * cost : cost);
+        break;
+      }
+      case Statement::Kind::Reduce:  // halving waits for each step
+        by_element += 3 * n, by_row += lanes * (2 * vectors + 4 * across);
+        break;
+      case Statement::Kind::Constant:
+      case Statement::Kind::Slot:
+      case Statement::Kind::Index: break;
+      default: return 0;
+    }
+  }
+  return by_element < by_row ? static_cast<int>(lanes) : 0;
 }
 
 // True if the access stores one element per reduced element.
@@ -727,9 +776,11 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 
   // ---- tile sizes and tasks
   const bool adds = nest.addition() != nullptr;
-  n.tile_outer = s.abreast;
+  if (!s.split && s.abreast == 1) s.row_lanes = rows_in_lanes(nest, numbers, target, s, element);
+  const int at_once = std::max(s.abreast, s.row_lanes);
+  n.tile_outer = at_once;
   const std::int64_t last = nest.outer ? numbers.extents[nest.outer - 1u] : 1;
-  const std::int64_t together = s.abreast == 1 ? outer : outer / last * ((last + s.abreast - 1) / s.abreast);
+  const std::int64_t together = at_once == 1 ? outer : outer / last * ((last + at_once - 1) / at_once);
   if (!s.split && !columns) switch (nest.kind) {
       case NestKind::Lanes:
         n.tile = extent;
@@ -807,7 +858,8 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
-  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, static_cast<std::uint32_t>(streamed.size()));
+  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, row_lanes,
+      static_cast<std::uint32_t>(streamed.size()));
   put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped,
       tile.pitch, tile.asks_ahead);
   for (std::uint32_t a : streamed) put(a);
@@ -836,6 +888,7 @@ std::string print(const Scheduled& scheduled) {
   if (s.tile.asks_ahead) out += ", columns prefetched";
   if (s.tile.shared) out += fmt::format(", columns packed once into {} bytes", n.shared_bytes);
   if (s.abreast > 1) out += fmt::format(", unroll-and-jam by {} rows", s.abreast);
+  if (s.row_lanes > 0) out += fmt::format(", {} rows in the lanes of a vector", s.row_lanes);
   if (n.tile_rows > 1) out += fmt::format(" in tiles of {} rows", n.tile_rows);
   if (n.phases > 1 && !s.split && !s.tile.shared)
     out += fmt::format(", {} rows of a column per task, {} bytes of partial results", n.chunk, n.shared_bytes);

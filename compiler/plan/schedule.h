@@ -32,16 +32,19 @@ struct RegisterTile {
 };
 
 struct Schedule {
-  int vector_bytes = 32;                // register size of the target
-  int width = 8;                        // elements of the vector body, in one or more registers
-  bool masked = false;                  // one masked loop without a main loop and without unrolling; compiles faster
-  bool grouped = false;                 // a vector is one group of a scan on every target
-  bool one_block = false;               // kernel-variant flag: all reduced elements are in one summation block
-  bool row_scratch = false;             // kernel-variant flag: one row of the values in `kept` fits into scratch
-  bool split = false;                   // kernel-variant flag: split reduction; a task is a chunk of a row's reduced elements
-  bool by_place = false;                // kernel-variant flag: destination-partitioned scatter; a task updates one range of indices
-  RegisterTile tile;                    // kernel-variant flag: a contraction in register tiles, by way of a LoopProgram
-  int abreast = 1;                      // kernel-variant flag: unroll-and-jam factor of the last outer loop; its iterations share loads
+  int vector_bytes = 32;     // register size of the target
+  int width = 8;             // elements of the vector body, in one or more registers
+  bool masked = false;       // one masked loop without a main loop and without unrolling; compiles faster
+  bool grouped = false;      // a vector is one group of a scan on every target
+  bool one_block = false;    // kernel-variant flag: all reduced elements are in one summation block
+  bool row_scratch = false;  // kernel-variant flag: one row of the values in `kept` fits into scratch
+  bool split = false;        // kernel-variant flag: split reduction; a task is a chunk of a row's reduced elements
+  bool by_place = false;     // kernel-variant flag: destination-partitioned scatter; a task updates one range of indices
+  RegisterTile tile;         // kernel-variant flag: a contraction in register tiles, by way of a LoopProgram
+  int abreast = 1;           // kernel-variant flag: unroll-and-jam factor of the last outer loop; its iterations share loads
+  // kernel-variant flag: short rows of a reduction along the last loop are lanes of a vector, and each of their elements is a vector of that
+  // many rows. 0: the elements of a row are the lanes.
+  int row_lanes = 0;
   std::vector<std::uint32_t> streamed;  // kernel-variant flag: accesses with non-temporal stores, which start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements cached in a row buffer between sweeps (with row_scratch)
   // Accesses read through a packed operand tile: they have unit stride along the last outer loop, not along the vector loop.
@@ -52,6 +55,9 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
   std::string key() const;
 };
+
+/// Most elements of rows that are the lanes of vectors.
+inline constexpr std::int64_t kMostInLanes = 32;
 
 /// Elements that each fissioned loop of a long body covers before the next loop runs. The values passed between them stay in the
 /// first-level cache.

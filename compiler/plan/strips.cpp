@@ -39,7 +39,7 @@ std::int64_t rows_of_items(const StripKernel& k, std::uint32_t loops) {
 // Returns the number of rows that the code processes together. The length of a strip is a multiple of it.
 std::int64_t rows_at_once(const StripKernel& k, std::uint32_t loops) {
   const Schedule& s = k.scheduled->schedule;
-  return loops != k.nest->outer ? 1 : s.tile.rows > 0 ? s.tile.rows : std::max(s.abreast, 1);
+  return loops != k.nest->outer ? 1 : s.tile.rows > 0 ? s.tile.rows : std::max({s.abreast, s.row_lanes, 1});
 }
 
 // Returns the elements from one row to the next, from the last loop with several iterations; 0: the access has only one element.
