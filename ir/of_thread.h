@@ -1,13 +1,17 @@
 // A value of each thread, for functions that the host may also call while a thread or the process ends.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <cstddef>
 #include <new>
+
+extern "C" [[gnu::visibility("hidden")]] void* __dso_handle;  // NOLINT: of the compiler's runtime
 
 namespace onepass::ir {
 
 /// The thread's T, made at the first use and destroyed at the thread's end. Destructors of the host's static and thread_local objects may
-/// run later and use the thread's T again: they get a new one, which is never destroyed. Allocates no memory. All users of one T share it.
+/// run later and use the thread's T again: it is then made and destroyed again. All users of one T share it. Needs no memory for T.
 template <class T> class OfThread {
  public:
   static T& get() {
@@ -17,27 +21,19 @@ template <class T> class OfThread {
   }
 
  private:
-  struct End {
-    bool armed = false;
-    ~End() {
-      over_ = true;
-      value_->~T();  // may call code that uses the value
-      value_ = nullptr;
-    }
-  };
   [[gnu::noinline]] static T& make() {
     T* const made = new (memory_) T;
-    if (!over_) {
-      thread_local End end;
-      end.armed = true;  // this use registers the destructor
-    }
+    abi::__cxa_thread_atexit(&end, nullptr, &__dso_handle);  // unlike thread_local, also while other destructors run
     value_ = made;
     return *made;
+  }
+  static void end(void*) {
+    value_->~T();  // may call code that uses the value
+    value_ = nullptr;
   }
 
   alignas(T) static inline thread_local constinit std::byte memory_[sizeof(T)] = {};
   static inline thread_local constinit T* value_ = nullptr;
-  static inline thread_local constinit bool over_ = false;
 };
 
 }  // namespace onepass::ir
