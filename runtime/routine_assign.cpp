@@ -22,6 +22,15 @@ template <Put kPut, class T> bool replaces(T update, T there) {
   return kPut == Put::Max ? there < update : update < there;
 }
 
+// True if the rows are next to each other in all four arrays.
+bool are_adjacent(const RoutineRows::Row* rows, std::int64_t count) {
+  for (std::int64_t b = 1; b < count; ++b)
+    if (rows[b].x != rows[0].x + b || rows[b].values != rows[0].values + b || rows[b].updates != rows[0].updates + b ||
+        rows[b].result != rows[0].result + b)
+      return false;
+  return true;
+}
+
 template <class T, Put kPut> void assign(const RoutineRows& rows, std::int64_t begin, std::int64_t end) {
   const std::int64_t n = rows[RoutineWords::kLength], m = rows[RoutineWords::kResults], all = rows[RoutineWords::kRows],
                      block = rows[RoutineWords::kBlock];
@@ -32,19 +41,33 @@ template <class T, Put kPut> void assign(const RoutineRows& rows, std::int64_t b
     for (std::int64_t b = 0; b < count; ++b) at[b] = rows.at(item * block + b);
     const T* const x = rows.x<T>();
     T* const result = rows.result<T>();
+    const auto* const places = rows.values<std::int64_t>();
+    const T* const updates = rows.updates<T>();
+    const bool adjacent = count > 1 && are_adjacent(at, count);
     if (count == 1 && step.x == 1 && step.result == 1) std::copy_n(x + at[0].x, n, result + at[0].result);
+    else if (adjacent)
+      for (std::int64_t i = 0; i < n; ++i) std::copy_n(x + at[0].x + i * step.x, count, result + at[0].result + i * step.result);
     else
       for (std::int64_t i = 0; i < n; ++i)
         for (std::int64_t b = 0; b < count; ++b) result[at[b].result + i * step.result] = x[at[b].x + i * step.x];
-    const auto* const places = rows.values<std::int64_t>();
-    const T* const updates = rows.updates<T>();
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t b = 0; b < count; ++b) {
-        const std::int64_t place = places[at[b].values + i * step.values];
-        if (static_cast<std::uint64_t>(place) >= static_cast<std::uint64_t>(n)) continue;  // an error of the call
-        T& there = result[at[b].result + place * step.result];
-        if (const T update = updates[at[b].updates + i * step.updates]; replaces<kPut>(update, there)) there = update;
+    const auto update = [](T& there, T by) {
+      if (replaces<kPut>(by, there)) there = by;
+    };
+    for (std::int64_t i = 0; i < m; ++i) {
+      const std::int64_t* const place = places + at[0].values + i * step.values;
+      if (adjacent && std::all_of(place + 1, place + count, [&](std::int64_t p) { return p == *place; })) {  // index_update: one index
+        if (static_cast<std::uint64_t>(*place) >= static_cast<std::uint64_t>(n)) continue;                   // an error of the call
+        T* const there = result + at[0].result + *place * step.result;
+        const T* const by = updates + at[0].updates + i * step.updates;
+        for (std::int64_t b = 0; b < count; ++b) update(there[b], by[b]);
+        continue;
       }
+      for (std::int64_t b = 0; b < count; ++b) {
+        const std::int64_t one = places[at[b].values + i * step.values];
+        if (static_cast<std::uint64_t>(one) >= static_cast<std::uint64_t>(n)) continue;  // an error of the call
+        update(result[at[b].result + one * step.result], updates[at[b].updates + i * step.updates]);
+      }
+    }
   }
 }
 
