@@ -27,7 +27,12 @@ bool has_few_columns(const Graph& graph, NodeId id) {
   constexpr std::int64_t kFew = 16;
   const List axes = graph.attributes(id), shape = graph.shape(graph.operand(id, 0));
   std::int64_t columns = 1;
-  for (std::size_t i = shape.size(); i-- > 0 && !std::ranges::binary_search(axes, static_cast<std::int64_t>(i));) columns *= shape[i];
+  bool outside = false;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (std::ranges::binary_search(axes, static_cast<std::int64_t>(i))) outside = true;
+    else if (outside && shape[i] != 1) return false;
+    else columns *= shape[i];
+  }
   return columns > 1 && columns < kFew;
 }
 

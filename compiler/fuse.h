@@ -22,7 +22,7 @@
 
 namespace onepass::compiler {
 
-/// True for a reduction over axes outside of fewer than 16 columns. Its loop over the columns has few vector lanes in use.
+/// True for a reduction over the first axes outside of fewer than 16 columns. Its loop over the columns has few vector lanes in use.
 bool has_few_columns(const ir::Graph& graph, ir::NodeId id);
 
 /// The reason why a value is materialized.
