@@ -24,6 +24,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "compiler/fold.h"
 #include "compiler/rewrite.h"
@@ -381,9 +384,13 @@ class PadSums {
         if (part(static_cast<NodeId>(o)) != Sum::None) inner_[static_cast<std::size_t>(o)] = true;
     }
     in_sum_.assign(graph.size(), false);
-    for (NodeId id = 0; id < graph.size(); ++id)
-      if (sums_[id] != Sum::None && !inner_[id])
-        for (const NodeId pad : sums_[id] == Sum::Pads ? all_parts(id).pads : joined(all_parts(id)).pads) in_sum_[pad] = true;
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      if (sums_[id] == Sum::None || inner_[id]) continue;
+      const Parts all = all_parts(id);
+      Parts joint = joined(all);
+      for (const NodeId pad : sums_[id] == Sum::Pads ? all.pads : joint.pads) in_sum_[pad] = true;
+      if (!joint.pads.empty()) joined_.emplace(id, std::move(joint));
+    }
   }
   /// True if the pad is not part of a sum that becomes one Piecewise.
   bool stands_alone(NodeId pad) const { return in_sum_.empty() || !in_sum_[pad] || uses_[pad] > 1; }
@@ -392,10 +399,10 @@ class PadSums {
     std::vector<NodeId> pads;  // in order
     NodeId term = kNoNode;
   };
-  /// Returns the parts of a maximal sum; no pads if the node is not such a sum or if boxes overlap.
-  Parts parts_of(NodeId id) const {
-    if (sums_.empty() || sums_[id] == Sum::None || inner_[id]) return {};
-    return joined(all_parts(id));
+  /// Returns the parts of a maximal sum; null if the node is not such a sum or if boxes overlap.
+  const Parts* parts_of(NodeId id) const {
+    const auto it = joined_.find(id);
+    return it == joined_.end() ? nullptr : &it->second;
   }
 
  private:
@@ -406,6 +413,7 @@ class PadSums {
   std::vector<std::uint32_t> uses_;
   std::vector<Sum> sums_;
   std::vector<bool> inner_, in_sum_;
+  std::unordered_map<NodeId, Parts> joined_;  // by maximal sum
 
   Parts all_parts(NodeId id) const {
     Parts parts;
@@ -489,15 +497,15 @@ Graph with_joined_pads(Graph graph) {
     out.current_origin = graph.origin_of[id] == kNoNode ? kNoNode : now[graph.origin_of[id]];
     std::vector<std::int64_t> operands;
     for (std::int64_t o : graph.operands(id)) operands.push_back(now[static_cast<std::size_t>(o)]);
-    const PadSums::Parts parts = sums.parts_of(id);
-    if (!parts.pads.empty()) {
+    const PadSums::Parts* const parts = sums.parts_of(id);
+    if (parts) {
       std::vector<std::int64_t> boxes;
       operands.clear();
-      for (const NodeId pad : parts.pads) {
+      for (const NodeId pad : parts->pads) {
         const List box = graph.attributes(pad);
         boxes.insert(boxes.end(), box.begin(), box.end());
         NodeId x = now[graph.operand(pad, 0)];
-        if (is_float(node.dtype) && parts.term == kNoNode)
+        if (is_float(node.dtype) && parts->term == kNoNode)
           x = make(out, Op::Add, node.dtype, out[x].shape, {x, out.constant(node.dtype, out[x].shape, 0)});  // -0 + 0 is +0
         operands.push_back(x);
       }
@@ -507,9 +515,9 @@ Graph with_joined_pads(Graph graph) {
     }
     node.operands = out.intern(operands);
     const bool is_part = node.op == Op::Pad && !sums.stands_alone(id);
-    now[id] = !parts.pads.empty() || (lies_between(id) && !is_part) ? boxes_side_by_side(out, node) : out.add(node);
-    if (parts.term == kNoNode) continue;
-    now[id] = make(out, Op::Add, node.dtype, node.shape, {now[parts.term], now[id]});
+    now[id] = parts || (lies_between(id) && !is_part) ? boxes_side_by_side(out, node) : out.add(node);
+    if (!parts || parts->term == kNoNode) continue;
+    now[id] = make(out, Op::Add, node.dtype, node.shape, {now[parts->term], now[id]});
     if (is_float(node.dtype)) now[id] = make(out, Op::Add, node.dtype, node.shape, {now[id], out.constant(node.dtype, node.shape, 0)});
   }
   out.current_source = 0;
