@@ -293,7 +293,7 @@ class Fuser {
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
     else if (ir::is_scan(node.op)) scan(id);
-    else if (node.op == Op::Piecewise) other_loops(id);
+    else if (node.op == Op::Piecewise) end_reductions(id, Boundary::OtherLoops);  // the boxes need other loops
     else if (node.op == Op::ScatterAdd) scatter(id);
     else if (node.op == Op::Gather) gather(id);
     else if (ir::is_routine(node.op)) routine(id);
@@ -350,9 +350,7 @@ class Fuser {
     const List attributes = graph_.list(node.attributes), shape = graph_.shape(from);
     if (graph_.elements(from) == graph_.elements(id)) {  // over axes of extent 1; simplify leaves no such contraction
       if (!ir::is_contraction(node.op)) return view(id, {Op::Reshape, node.dtype, node.shape});
-      for (std::int64_t o : graph_.operands(id))
-        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
-      return;
+      return end_reductions(id, Boundary::OtherLoops);
     }
     Rows mine;
     mine.any = true;
@@ -466,34 +464,23 @@ class Fuser {
       }
     }
     const bool row_level = (present & rows.reduced) == 0, full = present == all;
-    if (!fits || (!row_level && !full) || (row_level && present != kept)) {
-      for (std::int64_t o : operands)
-        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
-      return;
-    }
-    if (full && !row_level && rows.few_columns) {
-      for (std::int64_t o : operands)
-        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FewColumns);
-      return;
-    }
-    if (full && !row_level && kept == 0 && !in_order(rows)) {  // a separate loop nest can follow the order in memory
-      for (std::int64_t o : operands)
-        if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::FullReduction);
-      return;
-    }
+    if (!fits || (!row_level && !full) || (row_level && present != kept)) return end_reductions(id, Boundary::OtherLoops);
+    if (full && !row_level && rows.few_columns) return end_reductions(id, Boundary::FewColumns);
+    if (full && !row_level && kept == 0 && !in_order(rows))  // a separate loop nest can follow the order in memory
+      return end_reductions(id, Boundary::FullReduction);
     rows.cost = row_level ? 0 : rows.cost + cost_of(graph_[id].op);
     rows_[id] = std::move(rows);
   }
 
-  // Materializes operands with reductions, because the boxes or the initial value need other loops.
-  void other_loops(NodeId id) {
+  // Materializes operands with reductions.
+  void end_reductions(NodeId id, Boundary why) {
     for (std::int64_t o : graph_.operands(id))
-      if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), Boundary::OtherLoops);
+      if (seen(static_cast<NodeId>(o)).any) end_at(static_cast<NodeId>(o), why);
   }
 
   // Numbers are added one by one. Updates and indices that need many operations are computed in vectors and stored first.
   void scatter(NodeId id) {
-    other_loops(id);
+    end_reductions(id, Boundary::OtherLoops);  // the initial value needs other loops
     constexpr std::int64_t kFewLanes = 8;
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
     const List shape = graph_.shape(id);
