@@ -893,20 +893,26 @@ class Evaluator {
   }
 
   void assign(NodeId id) {
-    const NodeId x = graph_.operand(id, 0), places = graph_.operand(id, 1), updates = graph_.operand(id, 2);
-    const Around to = around(id, graph_.attributes(id)[0]), from = around(places, graph_.attributes(id)[0]);
+    const NodeId x = graph_.operand(id, 0), indices = graph_.operand(id, 1), updates = graph_.operand(id, 2);
+    const Around to = around(id, graph_.attributes(id)[0]), from = around(updates, graph_.attributes(id)[0]);
     const std::int64_t mode = graph_.attributes(id)[1];
-    const auto* place = reinterpret_cast<const std::int64_t*>(arrays_[places].get());
+    const List shape = graph_.shape(updates), was = graph_.shape(indices);
+    Strides strides = contiguous(was);
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      if (was[i] != shape[i]) strides[i] = 0;  // one index for all elements along this axis
+    const std::vector<std::int64_t> at = places(Strides(shape.begin(), shape.end()), strides);
+    const auto* index = reinterpret_cast<const std::int64_t*>(arrays_[indices].get());
     std::byte* target = allocate(id);
     visit(graph_[id].dtype, [&]<class T>() {
       auto* y = reinterpret_cast<Stored<T>*>(target);
       std::copy_n(reinterpret_cast<const Stored<T>*>(arrays_[x].get()), graph_.elements(id), y);
       const auto* update = reinterpret_cast<const Stored<T>*>(arrays_[updates].get());
+      std::size_t next = 0;
       for (std::int64_t o = 0; o < from.outer; ++o)
         for (std::int64_t k = 0; k < from.extent; ++k)
-          for (std::int64_t i = 0; i < from.inner; ++i, ++place, ++update) {
+          for (std::int64_t i = 0; i < from.inner; ++i, ++next, ++update) {
             worked_(1);
-            Stored<T>& there = y[(o * to.extent + *place) * to.inner + i];
+            Stored<T>& there = y[(o * to.extent + index[at[next]]) * to.inner + i];
             if (mode == 0 || replaces(*update, there, mode == 2)) there = *update;
           }
     });

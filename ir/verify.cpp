@@ -304,9 +304,8 @@ std::string broken_place(const Graph& graph, NodeId id) {
 }
 
 // Checks an indexed operator. The indices and x must have one shape on the other axes.
-std::string broken_along(const Graph& graph, NodeId x, NodeId places, List attributes) {
-  const List from = graph.shape(x), at = graph.shape(places);
-  if (graph[places].dtype != DType::I64) return "checked indices must be i64";
+std::string broken_along(const Graph& graph, NodeId x, NodeId indexed, List attributes) {
+  const List from = graph.shape(x), at = graph.shape(indexed);
   if (!has_axis(attributes, from)) return "attributes must be one axis of x";
   if (from.size() != at.size()) return "x and the checked indices must have one rank";
   for (std::size_t i = 0; i < from.size(); ++i)
@@ -315,16 +314,28 @@ std::string broken_along(const Graph& graph, NodeId x, NodeId places, List attri
   return "";
 }
 
+std::string broken_places(const Graph& graph, NodeId x, NodeId places, List attributes) {
+  return graph[places].dtype != DType::I64 ? "checked indices must be i64" : broken_along(graph, x, places, attributes);
+}
+
+// True if the indices of Assign have the shape of the updates, or one element along axes other than `axis`.
+bool is_broadcast_of(List updates, List places, std::int64_t axis) {
+  if (updates.size() != places.size()) return false;
+  for (std::size_t i = 0; i < updates.size(); ++i)
+    if (places[i] != updates[i] && (places[i] != 1 || static_cast<std::int64_t>(i) == axis)) return false;
+  return true;
+}
+
 std::string broken_gather(const Graph& graph, NodeId id) {
   const NodeId x = graph.operand(id, 0), places = graph.operand(id, 1);
-  if (std::string broken = broken_along(graph, x, places, graph.attributes(id)); !broken.empty()) return broken;
+  if (std::string broken = broken_places(graph, x, places, graph.attributes(id)); !broken.empty()) return broken;
   if (graph[id].dtype != graph[x].dtype) return "a gather must keep the type of its operand";
   return graph[id].shape == graph[places].shape ? "" : "the result must have the shape of the checked indices";
 }
 
 std::string broken_scatter(const Graph& graph, NodeId id) {
   const NodeId x = graph.operand(id, 0), places = graph.operand(id, 1), updates = graph.operand(id, 2);
-  if (std::string broken = broken_along(graph, x, places, graph.attributes(id)); !broken.empty()) return broken;
+  if (std::string broken = broken_places(graph, x, places, graph.attributes(id)); !broken.empty()) return broken;
   if (graph[updates].shape != graph[places].shape) return "updates and checked indices must have one shape";
   if (graph[id].dtype != graph[x].dtype || graph[updates].dtype != graph[x].dtype)
     return "x, the updates and the result must have one type";
@@ -342,8 +353,10 @@ std::string broken_routine(const Graph& graph, NodeId id) {
   if (node.op == Op::Assign) {
     const NodeId places = graph.operand(id, 1), updates = graph.operand(id, 2);
     if (attributes.size() != 2 || attributes[1] < 0 || attributes[1] > 2) return "attributes must be an axis, and 0, 1 or 2";
-    if (std::string broken = broken_along(graph, x, places, attributes.first(1)); !broken.empty()) return broken;
-    if (graph[updates].shape != graph[places].shape) return "updates and checked indices must have one shape";
+    if (std::string broken = broken_along(graph, x, updates, attributes.first(1)); !broken.empty()) return broken;
+    if (graph[places].dtype != DType::I64) return "checked indices must be i64";
+    if (!is_broadcast_of(graph.shape(updates), graph.shape(places), attributes[0]))
+      return "checked indices must have the shape of the updates, or one element along axes other than the indexed axis";
     if (node.dtype != graph[x].dtype || graph[updates].dtype != graph[x].dtype) return "x, the updates and the result must have one type";
     return node.shape == graph[x].shape ? "" : "the result must have the shape of x";
   }

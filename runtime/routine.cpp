@@ -30,18 +30,20 @@ std::int64_t rows_of(const Nest& nest, const NestNumbers& numbers) {
   return rows;
 }
 
-// Returns the number of rows to read together, by cache lines, if rows are adjacent in memory and not contiguous along their
+// Returns the number of rows to read together, by cache lines, at most `most`, if rows are adjacent in memory and not contiguous along their
 // axis.
-std::int64_t block_of(const Nest& nest, const NestNumbers& numbers, std::int64_t rows, std::int64_t element) {
-  constexpr std::int64_t most = 16, room = 1 << 20;
+std::int64_t block_of(const Nest& nest, const NestNumbers& numbers, std::int64_t rows, std::int64_t element, std::int64_t most) {
+  constexpr std::int64_t room = 1 << 20;
   if (nest.outer == 0 || numbers.coefficients[0].back() == 1) return 1;
   if (numbers.coefficients[0][nest.outer - 1u] != 1 && numbers.coefficients.back()[nest.outer - 1u] != 1) return 1;
   return std::clamp<std::int64_t>(room / std::max<std::int64_t>(numbers.extents.back() * element, 1), 1, std::min(most, rows));
 }
 
-SortBy sort_by(const SortSizes& sizes, std::int64_t chunks, const compiler::Target& target) {
+// is_dense: rows are read one by one, not several that are adjacent in memory together.
+SortBy sort_by(const SortSizes& sizes, bool is_dense, std::int64_t chunks, const compiler::Target& target) {
   if (network_pays(sizes, target)) return SortBy::Network;
   if (sizes.few()) return SortBy::Select;
+  if (is_dense && sorts_by_counts(sizes.type, sizes.length)) return SortBy::Counts;
   return chunks > 1 ? SortBy::Shared : SortBy::Rows;
 }
 
@@ -66,7 +68,7 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
   if (nest.routine == Op::Assign) {
     n.bytes_read += rows * results * (size + 8);
     n.bytes_written = rows * length * size;
-    n.tile = block_of(nest, numbers, rows, 1);
+    n.tile = block_of(nest, numbers, rows, 0, std::clamp<std::int64_t>(rows / threads, 16, kAssignedTogether));
     n.items = up(rows, n.tile);
     n.work = rows * (length + results * 4);
     return out;
@@ -77,7 +79,8 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
   const std::int64_t element = sort_element_bytes(type, places, length);
   const bool share = threads > 1 && rows < 2 * threads && length >= kSharedLength;
   n.chunks = share ? threads : 1;
-  const SortBy by = sort_by({type, places, rows, length, results}, n.chunks, target);
+  const std::int64_t together = block_of(nest, numbers, rows, element, 16);
+  const SortBy by = sort_by({type, places, rows, length, results}, together == 1, n.chunks, target);
   n.chunk = static_cast<std::int64_t>(by);  // for routine_words
   switch (by) {
     case SortBy::Network:
@@ -87,7 +90,7 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
       n.scratch_bytes = sort_network_bytes(type, places, length);
       break;
     case SortBy::Rows:
-      n.tile = block_of(nest, numbers, rows, element);
+      n.tile = together;
       n.items = up(rows, n.tile);
       n.scratch_bytes = sort_scratch_bytes(type, places, length, n.tile);
       break;
@@ -95,6 +98,12 @@ compiler::Scheduled schedule_routine(const Nest& nest, const NestNumbers& number
       n.items = rows * n.chunks;
       n.phases = shared_sort_phases(type);
       n.shared_bytes = rows * shared_sort_bytes(type, places, length, n.chunks);
+      break;
+    case SortBy::Counts:
+      n.work = rows * length * 4;
+      n.items = rows * n.chunks;
+      n.phases = n.chunks > 1 ? 2 : 1;
+      n.shared_bytes = n.chunks > 1 ? counts_bytes(n.items) : 0;
       break;
     case SortBy::Select:
       n.items = rows * n.chunks;

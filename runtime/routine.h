@@ -54,6 +54,7 @@ enum class SortBy : std::uint8_t {
   Rows,     // each task sorts rows
   Network,  // each task sorts short rows together, in the lanes of vectors
   Shared,   // tasks share each row: counts by digits, then moves, phase by phase
+  Counts,   // bytes: the counts of each value say where elements go; tasks may share each row
   Select,   // the first few of each row: selected while it is read
 };
 

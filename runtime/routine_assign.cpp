@@ -22,20 +22,22 @@ template <Put kPut, class T> bool replaces(T update, T there) {
   return kPut == Put::Max ? there < update : update < there;
 }
 
-// True if the rows are next to each other in all four arrays.
+// True if the rows are next to each other in x, the updates and the result.
 bool are_adjacent(const RoutineRows::Row* rows, std::int64_t count) {
   for (std::int64_t b = 1; b < count; ++b)
-    if (rows[b].x != rows[0].x + b || rows[b].values != rows[0].values + b || rows[b].updates != rows[0].updates + b ||
-        rows[b].result != rows[0].result + b)
-      return false;
+    if (rows[b].x != rows[0].x + b || rows[b].updates != rows[0].updates + b || rows[b].result != rows[0].result + b) return false;
   return true;
+}
+// True if the rows have the same indices, as in index_update.
+bool share_indices(const RoutineRows::Row* rows, std::int64_t count) {
+  return std::all_of(rows + 1, rows + count, [&](const RoutineRows::Row& row) { return row.values == rows[0].values; });
 }
 
 template <class T, Put kPut> void assign(const RoutineRows& rows, std::int64_t begin, std::int64_t end) {
   const std::int64_t n = rows[RoutineWords::kLength], m = rows[RoutineWords::kResults], all = rows[RoutineWords::kRows],
                      block = rows[RoutineWords::kBlock];
   const RoutineRows::Row step = rows.along();
-  RoutineRows::Row at[16];
+  RoutineRows::Row at[kAssignedTogether];
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t count = std::min(block, all - item * block);
     for (std::int64_t b = 0; b < count; ++b) at[b] = rows.at(item * block + b);
@@ -43,7 +45,7 @@ template <class T, Put kPut> void assign(const RoutineRows& rows, std::int64_t b
     T* const result = rows.result<T>();
     const auto* const places = rows.values<std::int64_t>();
     const T* const updates = rows.updates<T>();
-    const bool adjacent = count > 1 && are_adjacent(at, count);
+    const bool adjacent = count > 1 && are_adjacent(at, count), at_once = adjacent && share_indices(at, count);
     if (count == 1 && step.x == 1 && step.result == 1) std::copy_n(x + at[0].x, n, result + at[0].result);
     else if (adjacent)
       for (std::int64_t i = 0; i < n; ++i) std::copy_n(x + at[0].x + i * step.x, count, result + at[0].result + i * step.result);
@@ -55,8 +57,8 @@ template <class T, Put kPut> void assign(const RoutineRows& rows, std::int64_t b
     };
     for (std::int64_t i = 0; i < m; ++i) {
       const std::int64_t* const place = places + at[0].values + i * step.values;
-      if (adjacent && std::all_of(place + 1, place + count, [&](std::int64_t p) { return p == *place; })) {  // index_update: one index
-        if (static_cast<std::uint64_t>(*place) >= static_cast<std::uint64_t>(n)) continue;                   // an error of the call
+      if (at_once) {
+        if (static_cast<std::uint64_t>(*place) >= static_cast<std::uint64_t>(n)) continue;  // an error of the call
         T* const there = result + at[0].result + *place * step.result;
         const T* const by = updates + at[0].updates + i * step.updates;
         for (std::int64_t b = 0; b < count; ++b) update(there[b], by[b]);

@@ -1,7 +1,7 @@
 // Sorts rows with a radix sort on eight-bit digits of their keys, the lowest first. Each pass counts the values of a digit and moves the
 // elements to their positions; it is stable. A pass is skipped if all elements have the same digit. Short rows are sorted together
-// (sort_network.h); where that is slow, they use insertion sort. If only the first few elements are needed, they are selected while the row
-// is read.
+// (sort_network.h); where that is slow, they use insertion sort. Rows of bytes are stored from their counts alone. If only the first few
+// elements are needed, they are selected while the row is read.
 //
 // An element is a key, or a rank and a position: 64 bits if both fit, else 128 bits.
 #include <algorithm>
@@ -33,6 +33,7 @@ using Counts = std::array<std::uint64_t, kDigits>;
 template <class T, bool kBackwards> struct Order {
   using K = KeyOf<T>;
   using Key = typename K::Key;
+  static constexpr bool kDescends = kBackwards;
   static Key key(T value) { return kBackwards ? static_cast<Key>(~K::of(value)) : K::of(value); }
   static T value(Key key) { return K::value(kBackwards ? static_cast<Key>(~key) : key); }
   static Key rank(Key key) { return kBackwards ? static_cast<Key>(~K::rank(static_cast<Key>(~key))) : K::rank(key); }
@@ -229,6 +230,63 @@ template <class T, class S> void sort_shared(const RoutineRows& rows, std::int64
   }
 }
 
+// ---- bytes are not moved: their counts say where each place or run of equal values goes
+// Phase 0 counts a chunk; with several chunks in a row, phase 1 stores.
+template <class T, bool kBackwards, bool kPlaces> void sort_by_counts(const RoutineRows& rows, std::int64_t begin, std::int64_t end) {
+  using O = Order<T, kBackwards>;
+  const std::int64_t n = rows[RoutineWords::kLength], m = rows[RoutineWords::kResults], chunks = rows[RoutineWords::kChunks];
+  const RoutineRows::Row step = rows.along();
+  Counts mine;
+  auto* const counts = chunks > 1 ? reinterpret_cast<Counts*>(rows[RoutineWords::kShared]) : &mine;
+  for (std::int64_t item = begin; item < end; ++item) {
+    const std::int64_t chunk = item % chunks, first = n * chunk / chunks, last = n * (chunk + 1) / chunks;
+    const RoutineRows::Row row = rows.at(item / chunks);
+    const T* const x = rows.x<T>() + row.x;
+    Counts* const of_row = counts + (chunks > 1 ? item - chunk : 0);
+    if (rows[RoutineWords::kPhase] == 0) {
+      Counts& of_chunk = of_row[chunk];
+      of_chunk = {};
+      if constexpr (std::is_same_v<T, Truth>) {
+        std::uint64_t trues = 0;
+        for (std::int64_t i = first; i < last; ++i) trues += x[i * step.x] != T{};
+        of_chunk[O::key(T{1})] = trues, of_chunk[O::key(T{0})] = static_cast<std::uint64_t>(last - first) - trues;
+      } else {
+        for (std::int64_t i = first; i < last; ++i) ++of_chunk[O::key(x[i * step.x])];
+      }
+      if (chunks > 1) continue;
+    }
+    Counts sum = {}, begins;
+    for (std::int64_t c = 0; c < chunks; ++c)
+      for (std::size_t d = 0; d < kDigits; ++d) sum[d] += of_row[c][d];
+    begins_of(sum, static_cast<std::uint64_t>(n), begins);
+    if constexpr (kPlaces) {
+      auto* const result = rows.result<std::int64_t>() + row.result;
+      for (std::int64_t c = 0; c < chunk; ++c)
+        for (std::size_t d = 0; d < kDigits; ++d) begins[d] += of_row[c][d];
+      if constexpr (std::is_same_v<T, Truth>) {  // the two positions are in registers
+        auto here = static_cast<std::int64_t>(begins[O::key(T{1})]), there = static_cast<std::int64_t>(begins[O::key(T{0})]);
+        for (std::int64_t i = first; i < last; ++i) {
+          const bool is_true = x[i * step.x] != T{};
+          const std::int64_t to = is_true ? here : there;
+          here += is_true, there += !is_true;
+          if (to < m) result[to * step.result] = i;
+        }
+        continue;
+      }
+      for (std::int64_t i = first; i < last; ++i)
+        if (const auto to = static_cast<std::int64_t>(begins[O::key(x[i * step.x])]++); to < m) result[to * step.result] = i;
+    } else {
+      T* const result = rows.result<T>() + row.result;
+      const std::int64_t from = m * chunk / chunks, to = m * (chunk + 1) / chunks;
+      for (std::size_t d = 0; d < kDigits; ++d) {
+        const auto low = static_cast<std::int64_t>(begins[d]), high = low + static_cast<std::int64_t>(sum[d]);
+        for (std::int64_t i = std::max(low, from); i < std::min(high, to); ++i)
+          result[i * step.result] = O::value(static_cast<typename O::Key>(d));
+      }
+    }
+  }
+}
+
 // ---- selection of the first few
 template <class T, class S> class Selection {
  public:
@@ -243,10 +301,8 @@ template <class T, class S> class Selection {
         for (std::int64_t i = at; i < at + count; ++i) room_[count_++] = S::make(x[i * step], static_cast<std::uint64_t>(i));
       } else {
         alignas(64) std::uint8_t before[kBlock] = {};  // flags of the selected elements: few, or none
-        if (step == 1)
-          for (std::int64_t i = 0; i < count; ++i) before[i] = S::O::rank(S::O::key(x[at + i])) < least_;
-        else
-          for (std::int64_t i = 0; i < count; ++i) before[i] = S::O::rank(S::O::key(x[(at + i) * step])) < least_;
+        if (step == 1 && count == kBlock) flag<kBlock>(x + at, 1, count, before);
+        else flag<0>(x + at * step, step, count, before);
         for (std::int64_t part = 0; part < kBlock; part += 8) {
           std::uint64_t flags;
           std::memcpy(&flags, before + part, sizeof flags);
@@ -275,11 +331,26 @@ template <class T, class S> class Selection {
   std::int64_t most_, count_ = 0;
   bool is_full_ = false;
   typename S::O::Key least_{};  // rank of the last selected element
+  T last_{};                    // its value
+
+  // Flags the elements that come before the last selected one. Numbers are compared as such, which vectors do at once; NaN comes last, or
+  // first in a descending selection. kCount: the number of elements, if it is constant.
+  template <std::int64_t kCount> void flag(const T* x, std::int64_t step, std::int64_t count, std::uint8_t* before) const {
+    const std::int64_t n = kCount > 0 ? kCount : count, by = kCount > 0 ? 1 : step;
+    if constexpr (std::is_arithmetic_v<T>) {
+      if (last_ == last_) {
+        for (std::int64_t i = 0; i < n; ++i) before[i] = S::O::kDescends ? !(x[i * by] <= last_) : x[i * by] < last_;
+        return;
+      }
+    }
+    for (std::int64_t i = 0; i < n; ++i) before[i] = S::O::rank(S::O::key(x[i * by])) < least_;
+  }
   void drop() {
     std::nth_element(room_, room_ + (most_ - 1), room_ + count_);
     count_ = most_;
     is_full_ = true;
     least_ = static_cast<typename S::O::Key>(S::rank(room_[most_ - 1]));
+    last_ = S::O::value(least_);
   }
 };
 
@@ -337,6 +408,8 @@ template <bool kPlaces> void run(const std::int64_t* words, std::int64_t begin, 
   if (by == SortBy::Network) return sort_in_network(rows, kPlaces, begin, end, memory);
   const auto sort = [&]<class T, bool kBackwards>(T, std::bool_constant<kBackwards>) {
     const bool wide = is_wide(kPasses<T>, rows[RoutineWords::kLength]);
+    if constexpr (sizeof(T) == 1)
+      if (by == SortBy::Counts) return sort_by_counts<T, kBackwards, kPlaces>(rows, begin, end);
     if (by == SortBy::Select) {
       if (wide) return select_first<T, Wide<T, kBackwards>, kPlaces>(rows, begin, end, memory);
       if constexpr (kPasses<T> <= 4) return select_first<T, Narrow<T, kBackwards>, kPlaces>(rows, begin, end, memory);
@@ -374,6 +447,8 @@ std::int64_t shared_sort_bytes(DType type, bool places, std::int64_t length, std
   return static_cast<std::int64_t>(sizeof(Head)) + 2 * chunks * static_cast<std::int64_t>(sizeof(Counts)) +
          2 * aligned(length * sort_element_bytes(type, places, length));
 }
+bool sorts_by_counts(DType type, std::int64_t length) { return size_of(type) == 1 && length > kInsertion; }
+std::int64_t counts_bytes(std::int64_t tasks) { return tasks * static_cast<std::int64_t>(sizeof(Counts)); }
 std::int64_t select_scratch_bytes(DType type, std::int64_t length, std::int64_t results, std::int64_t) {
   return (2 * results + kMore) * place_bytes(type, length);
 }

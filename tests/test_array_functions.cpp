@@ -243,6 +243,8 @@ TEST_CASE("array functions: sorting is stable, in NumPy's order, for every type 
   check_sorted<double>(2, 66000, 66000, 0);
   check_sorted<float>(1, 200000, 1000, 1);
   check_sorted<std::int64_t>(1, 200000, 100, 1);
+  check_sorted<std::uint8_t>(1, 70000, 70000, 1);  // threads share the counts of bytes
+  check_sorted<std::int8_t>(2, 66000, 30000, 1);
 }
 
 TEST_CASE("array functions: short rows of every length are sorted as in the reference", "[functions]") {
@@ -278,6 +280,31 @@ TEST_CASE("array functions: halves, bools and empty arrays are sorted", "[functi
        {"sort(x)", "argsort(x, 0)", "sort(x, 0)", "a, b = topk(x, 0, 0)", "quantile(x, 0.5, 0)", "median(x, 1)", "searchsorted(v, x)"})
     same_everywhere(text, {{"x", Array::zeros({0, 4}, f32)}, {"v", random_array({3})}});
   CHECK(std::isnan(same_everywhere("median(x)", {{"x", Array::zeros({0}, f32)}}).to_vector<float>()[0]));
+}
+
+TEST_CASE("array functions: long rows of bools are sorted by their counts", "[functions]") {
+  const Array x = random_array({70001});
+  for (const char* text : {"argsort(x > 0, descending=true)", "argsort(x > 0.9)[:30000]", "sort(x > -0.9, descending=true)",
+                           "a, n = compress(x > 0.5, x)", "argsort(reshape(x[:70000], [7, 10000]) < 0)"})
+    same_everywhere(text, {{"x", x}});
+}
+
+TEST_CASE("array functions: values of every type are found in rows of every length", "[functions]") {
+  const auto check_type = [](auto type) {
+    using T = decltype(type);
+    for (const std::int64_t n : {0, 1, 2, 15, 64, 1000})
+      for (const std::int64_t m : {1, 15, 16, 37}) {
+        const Array x = Array::from(values_with_equals<T>(3 * n, 5), {3, n}), v = Array::from(values_with_equals<T>(3 * m, 9), {3, m});
+        const std::string text =
+            "s = sort(x); a = searchsorted(s, v); b = searchsorted(s, v, \"right\"); c = searchsorted(transpose(s)[:, 1], v[0])";
+        const Formula f = formula(text, {.mode = Mode::generic}), reference = formula(text, {.mode = Mode::reference});
+        const std::vector<NamedArgument> arguments = {{"x", x}, {"v", v}};
+        const FormulaResults got = f(arguments), expected = reference(arguments);
+        INFO(name_of(x.dtype()) << " " << m << " values in rows of " << n);
+        for (std::size_t k = 0; k < got.size(); ++k) CHECK(bytes_of(got[k]) == bytes_of(expected[k]));
+      }
+  };
+  for_each_number_type(check_type);
 }
 
 TEST_CASE("array functions: a quantile's q is f64", "[functions]") {

@@ -29,8 +29,16 @@ std::size_t axis_of(const Graph& graph, NodeId id) {
   return graph[id].op == Op::Search ? graph.shape(id).size() - 1 : static_cast<std::size_t>(graph.attributes(id)[0]);
 }
 
-// Returns the node with as many elements along the axis as the routine has results: the assigned values of Assign, else the result.
-NodeId places_of_results(const Graph& graph, NodeId id) { return graph[id].op == Op::Assign ? graph.operand(id, 1) : id; }
+// Returns the node with as many elements along the axis as the routine has results: the updates of Assign, else the result.
+NodeId counts_results(const Graph& graph, NodeId id) { return graph[id].op == Op::Assign ? graph.operand(id, 2) : id; }
+
+// Returns the strides of an array's elements along the axes of the result; 0 along an axis of which the array has only one element.
+std::vector<std::int64_t> strides_in(List result, List shape, std::size_t axis, const Layout& layout) {
+  std::vector<std::int64_t> strides = strides_of(shape, layout);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (i != axis && shape[i] != result[i]) strides[i] = 0;
+  return strides;
+}
 
 std::int64_t output_of(const Graph& graph, NodeId id) {
   for (std::size_t k = 0; k < graph.outputs.size(); ++k)
@@ -143,13 +151,12 @@ std::vector<Planned> plan_routine(const Graph& graph, const Partition& partition
     if (i != axis && shape[i] != 1) numbers.extents.push_back(shape[i]);
   nest.outer = static_cast<std::uint8_t>(numbers.extents.size());
   numbers.extents.push_back(graph.shape(graph.operand(id, 0))[axis]);
-  numbers.results = graph.shape(places_of_results(graph, id))[axis];
+  numbers.results = graph.shape(counts_results(graph, id))[axis];
   const auto add = [&](NodeId node, const Layout& layout, bool written) {
-    const List of = graph.shape(node);
-    const std::vector<std::int64_t> strides = strides_of(of, layout);
+    const std::vector<std::int64_t> strides = strides_in(shape, graph.shape(node), axis, layout);
     std::vector<std::int64_t> coefficients;
-    for (std::size_t i = 0; i < of.size(); ++i)
-      if (i != axis && of[i] != 1) coefficients.push_back(strides[i]);
+    for (std::size_t i = 0; i < shape.size(); ++i)
+      if (i != axis && shape[i] != 1) coefficients.push_back(strides[i]);
     coefficients.push_back(strides[axis]);
     const auto place = static_cast<std::uint32_t>(nest.buffers.size());
     nest.linears.push_back({std::vector<Coefficient>(coefficients.size(), Coefficient::General)});
@@ -188,7 +195,7 @@ std::string verify_routine(const Graph& graph, const Partition& partition, std::
   if (nest.buffers.size() != operands.size() + 1 || numbers.buffers.size() != nest.buffers.size()) return fail("an array is missing");
   std::int64_t rows = 1;
   for (std::uint32_t l = 0; l < nest.outer; ++l) rows *= numbers.extents[l];
-  if (rows * numbers.results != graph.elements(places_of_results(graph, id)) ||
+  if (rows * numbers.results != graph.elements(counts_results(graph, id)) ||
       rows * numbers.extents.back() != graph.elements(graph.operand(id, 0)))
     return fail("rows are missing");
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
@@ -199,9 +206,9 @@ std::string verify_routine(const Graph& graph, const Partition& partition, std::
     if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
       return fail("an operand is not stored before the routine runs");
     // Element offsets between neighbors along each axis.
-    const std::vector<std::int64_t> strides =
-        strides_of(graph.shape(node), written ? layout_of_result(graph, id, layouts, targets) : layouts[node]);
     const std::size_t axis = axis_of(graph, id);
+    const std::vector<std::int64_t> strides =
+        strides_in(shape, graph.shape(node), axis, written ? layout_of_result(graph, id, layouts, targets) : layouts[node]);
     std::size_t next = 0;
     for (std::size_t i = 0; i < shape.size(); ++i) {
       if (i == axis) continue;
