@@ -36,6 +36,40 @@ void check(const ir::Graph& graph, const RunOptions& options, bool strided = fal
   CHECK(what.empty());
 }
 
+// Copies of arrays, each of which ends at a page that may not be read or written.
+class GuardedArrays {
+ public:
+  explicit GuardedArrays(const std::vector<ir::ArrayView>& arrays) : views(arrays) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    for (ir::ArrayView& view : views) {
+      const std::size_t bytes = static_cast<std::size_t>(ir::element_count(view.shape)) * size_of(view.dtype);
+      const std::size_t room = (bytes + page - 1) / page * page;
+      void* const at = mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(at != MAP_FAILED);
+      REQUIRE(mprotect(static_cast<std::byte*>(at) + room, page, PROT_NONE) == 0);
+      mapped_.emplace_back(at, room + page);
+      view.data = std::memcpy(static_cast<std::byte*>(at) + room - bytes, view.data, bytes);
+    }
+  }
+  GuardedArrays(const GuardedArrays&) = delete;
+  GuardedArrays& operator=(const GuardedArrays&) = delete;
+  ~GuardedArrays() {
+    for (const auto& [at, bytes] : mapped_) munmap(at, bytes);
+  }
+  std::vector<ir::ArrayView> views;
+
+ private:
+  std::vector<std::pair<void*, std::size_t>> mapped_;
+};
+
+void check_guarded(const ir::Graph& graph, const RunOptions& options = {}) {
+  const Arguments arguments = random_arguments(graph, 3);
+  const GuardedArrays guarded(arguments.views);
+  std::string what;
+  CHECK(equals_bitwise(run(graph, guarded.views, options), ir::evaluate(graph, arguments.views), &what));
+  CHECK(what.empty());
+}
+
 }  // namespace
 
 TEST_CASE("short rows: the reference's bits for every length, type, vector width and thread count", "[short_rows]") {
@@ -114,33 +148,17 @@ TEST_CASE("short rows: selection of short rows, and one kernel for all lengths",
 
 // Whole registers are loaded from operands with one element for each row, even for the last rows. No load may read past the array's end.
 TEST_CASE("short rows: nothing past an array's end is read", "[short_rows]") {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (const DType type : {f32, f64, f16, u8})
     for (const std::int64_t length : {2, 3, 7, 64}) {
       const std::int64_t rows = 4096 / length + 5;
       const ir::Graph graph = optimised("x*c + c", {{"x", {rows, length}}, {"c", {rows, 1}}}, type);
       CHECK(plans_of(graph).at(0).nest.short_rows);
-      const Arguments arguments = random_arguments(graph, 3);
-      std::vector<ir::ArrayView> views = arguments.views;
-      std::vector<std::pair<void*, std::size_t>> mapped;
-      for (ir::ArrayView& view : views) {  // ends at a page that may not be read
-        const std::size_t bytes = static_cast<std::size_t>(ir::element_count(view.shape)) * size_of(type);
-        const std::size_t room = (bytes + page - 1) / page * page;
-        void* const at = mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        REQUIRE(at != MAP_FAILED);
-        REQUIRE(mprotect(static_cast<std::byte*>(at) + room, page, PROT_NONE) == 0);
-        mapped.emplace_back(at, room + page);
-        view.data = std::memcpy(static_cast<std::byte*>(at) + room - bytes, view.data, bytes);
-      }
       INFO(name_of(type) << " rows of " << length);
       for (const bool masked : {false, true}) {
         RunOptions options;
         options.masked = masked;
-        std::string what;
-        CHECK(equals_bitwise(run(graph, views, options), ir::evaluate(graph, arguments.views), &what));
-        CHECK(what.empty());
+        check_guarded(graph, options);
       }
-      for (const auto& [at, bytes] : mapped) munmap(at, bytes);
     }
 }
 
@@ -266,21 +284,31 @@ TEST_CASE("short rows: reductions of strided, reversed and transposed rows", "[s
 
 // Squares of short rows may extend beyond an array.
 TEST_CASE("short rows: reductions read and write nothing past an array's end", "[short_rows]") {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   for (const DType type : {f32, f64, f16})
-    for (const std::int64_t length : {9, 17, 31}) {
-      const ir::Graph graph = optimised("softmax(x)", {{"x", {100, length}}}, type);
-      const Arguments arguments = random_arguments(graph, 3);
-      std::vector<ir::ArrayView> views = arguments.views;
-      const std::size_t bytes = static_cast<std::size_t>(ir::element_count(views[0].shape)) * size_of(type),
-                        room = (bytes + page - 1) / page * page;
-      void* const at = mmap(nullptr, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      REQUIRE(at != MAP_FAILED);
-      REQUIRE(mprotect(static_cast<std::byte*>(at) + room, page, PROT_NONE) == 0);
-      views[0].data = std::memcpy(static_cast<std::byte*>(at) + room - bytes, views[0].data, bytes);
-      std::string what;
-      CHECK(equals_bitwise(run(graph, views, {}), ir::evaluate(graph, arguments.views), &what));
-      CHECK(what.empty());
-      munmap(at, room + page);
+    for (const std::int64_t length : {9, 17, 31}) check_guarded(optimised("softmax(x)", {{"x", {100, length}}}, type));
+}
+
+// Whole vectors are loaded and the elements of the columns are selected. The last vector ends at the last element that is read.
+TEST_CASE("short rows: some of two to four columns are read in whole vectors", "[short_rows]") {
+  for (const std::int64_t columns : {2, 3, 4, 5})
+    for (std::int64_t first = 0; first < columns; ++first) {
+      const std::string column = fmt::format("x[{}::{}]", first, columns);
+      INFO(column);
+      const std::int64_t rows = 300 + 7 * first;
+      for (const DType type : types_of(2 * columns)) {
+        const std::int64_t end = (rows - 1) * columns + first + 1;  // the last element of the column
+        const ir::Graph graph = optimised(column + "*2", {{"x", {end}}}, type);
+        const compiler::Nest nest = plans_of(graph).at(0).nest;
+        CHECK((nest.accesses[0].first != compiler::Access::kNone) == (columns <= 4));
+        for (const int bytes : {16, 32, 64}) {
+          RunOptions options;
+          if (bytes > compiler::Target::host().vector_bytes) continue;
+          options.target.vector_bytes = bytes;
+          check_guarded(graph, options);
+        }
+        same_everywhere(column + "*2", {{"x", random_array({end}, type)}});
+      }
+      same_everywhere(fmt::format("y = x[:, {0}] - x[:, {1}]*x[:, {0}]; z = sum(x[:, {0}]); w = x[:, {0}::2]*3", first, columns - 1),
+                      {{"x", random_array({rows, columns})}});
     }
 }

@@ -178,10 +178,9 @@ Value* Emitter::sorted_out(Body& body, std::uint32_t access, llvm::Type* type) {
   std::vector<Value*>& whole = body.families[a.first];
   if (whole.empty()) {
     Value* p = bytes(pointer(a.first, ~std::uint64_t{0}), b_.CreateMul(body.j, i64(size_of_access(access) * c)));
-    for (unsigned k = 0; k < c; ++k)
-      whole.push_back(b_.CreateAlignedLoad(type, bytes(p, std::int64_t{k} * width_ * size_of_access(access)), llvm::Align(1)));
+    whole = whole_vectors(type, p, c, nest_.places_of_group(a.first));
   }
-  return every(whole, a.place);
+  return every(whole, c, a.place);
 }
 
 Value* Emitter::addresses(Body& body, std::uint32_t access) {

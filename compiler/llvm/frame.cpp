@@ -2,6 +2,7 @@
 #include "compiler/llvm/frame.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include <llvm/IR/IntrinsicsX86.h>
@@ -119,18 +120,41 @@ Value* Frame::reversed(Value* v) {
   return b_.CreateShuffleVector(v, lanes);
 }
 
-Value* Frame::every(const std::vector<Value*>& vectors, unsigned place) {
-  const auto c = static_cast<unsigned>(vectors.size()), lanes = width_of(vectors[0]);
-  Value* sum = vectors[0];
-  for (unsigned k = 1; k < c; ++k) {  // for k > 1, lanes of the first k vectors are placed already
-    std::vector<int> from;
-    for (unsigned i = 0; i < lanes; ++i) {
-      const unsigned at = i * c + place;
-      from.push_back(static_cast<int>(at / lanes == k ? lanes + at % lanes : at / lanes < k ? (k == 1 ? at : i) : 0));
+std::vector<Value*> Frame::whole_vectors(llvm::Type* type, Value* p, unsigned c, std::uint32_t places) {
+  const auto all = llvm::cast<llvm::FixedVectorType>(type)->getNumElements(), size = type->getScalarSizeInBits() / 8;
+  const unsigned lanes = std::min(all, static_cast<unsigned>(target_.vector_bytes) / size), count = all / lanes * c;
+  const unsigned end = (all - 1) * c + static_cast<unsigned>(std::bit_width(places));  // behind the last element
+  llvm::Type* const one = llvm::FixedVectorType::get(type->getScalarType(), lanes);
+  std::vector<Value*> out;
+  for (unsigned k = 0; k < count; ++k) {
+    const unsigned back = std::max((k + 1) * lanes, end) - end;
+    Value* v = b_.CreateAlignedLoad(one, bytes(p, i64(std::int64_t{k * lanes - back} * size)), llvm::Align(1));
+    if (back > 0) {
+      std::vector<int> from;
+      for (unsigned i = 0; i < lanes; ++i) from.push_back(static_cast<int>(std::min(i + back, lanes - 1)));
+      v = b_.CreateShuffleVector(v, from);
     }
-    sum = b_.CreateShuffleVector(sum, vectors[k], from);
+    out.push_back(v);
   }
-  return sum;
+  return out;
+}
+
+Value* Frame::every(const std::vector<Value*>& vectors, unsigned c, unsigned place) {
+  const unsigned lanes = width_of(vectors[0]);
+  std::vector<Value*> parts;
+  for (std::size_t first = 0; first < vectors.size(); first += c) {
+    Value* sum = vectors[first];
+    for (unsigned k = 1; k < c; ++k) {  // for k > 1, lanes of the first k vectors are placed already
+      std::vector<int> from;
+      for (unsigned i = 0; i < lanes; ++i) {
+        const unsigned at = i * c + place;
+        from.push_back(static_cast<int>(at / lanes == k ? lanes + at % lanes : at / lanes < k ? (k == 1 ? at : i) : 0));
+      }
+      sum = b_.CreateShuffleVector(sum, vectors[first + k], from);
+    }
+    parts.push_back(sum);
+  }
+  return k_.joined(std::move(parts));
 }
 
 // Returns the mask for a gather of all lanes. A gather clears its mask register. LLVM sets it from register k0 each time, so that a gather

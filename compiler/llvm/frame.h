@@ -106,8 +106,11 @@ class Frame {
   Value* lanes_below(Value* left, unsigned lanes, bool is_part = false);
   Value* all_lanes(unsigned lanes) { return llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes)); }
   Value* reversed(Value* v);
-  /// Returns lanes `place`, `place` + c, `place` + 2c, … of c concatenated vectors.
-  Value* every(const std::vector<Value*>& vectors, unsigned place);
+  /// Returns elements `place`, `place` + c, `place` + 2c, … of whole_vectors().
+  Value* every(const std::vector<Value*>& vectors, unsigned c, unsigned place);
+  /// Loads the elements of an interleaved access group with stride c, for lanes of `type`, as vectors of at most one register. `p`: its
+  /// first element. `places`: the places that it reads, as bits. Reads nothing behind its last element.
+  std::vector<Value*> whole_vectors(llvm::Type* type, Value* p, unsigned c, std::uint32_t places);
   /// Returns the mask of a gather of all lanes.
   Value* lanes_of_gather(llvm::Type* type);
   /// Loads adjacent lanes, zero where `mask` or `there` is false; `there` may be a scalar, and either may be null. If `there` is false for all

@@ -1035,7 +1035,9 @@ llvm::Value* Speller::load(const Line& l) {
       return k_.from_memory(t, turned(l, f, *along)[static_cast<std::size_t>(*number(along->index))]);
     if (number(step) == -f.size && !is_guarded)
       return k_.from_memory(t, reversed(loaded(last_lane(Of::Load, l.at), mask ? reversed(mask) : nullptr)));
-    if (!mask && nest_.accesses[l.at].first != Access::kNone) return k_.from_memory(t, sorted_out(l.at, type));
+    const Coefficient apart = nest_.linears[f.linear].of[nest_.vector_loop()];
+    if (!mask && nest_.accesses[l.at].first != Access::kNone && number(step) == number_of(apart) * f.size)
+      return k_.from_memory(t, sorted_out(l.at, static_cast<unsigned>(number_of(apart)), type));
   }
   const bool is_last = vector == &scopes_.back() && f.table == kNone;
   if (const auto run = is_last ? run_along(f, *vector, scopes_.size() - 1, here(Of::Load, l.at), vector->lanes) : std::nullopt;
@@ -1119,18 +1121,11 @@ llvm::Value* Speller::last_lane(Of of, Id access) {
 }
 
 // Returns lanes `place`, `place` + c, `place` + 2c, … of the c whole vectors of the interleaved access group.
-llvm::Value* Speller::sorted_out(Id access, llvm::Type* type) {
+llvm::Value* Speller::sorted_out(Id access, unsigned stride, llvm::Type* type) {
   const ::onepass::compiler::Access& a = nest_.accesses[access];
-  Scope& vector = *vector_scope();
-  const unsigned lanes = vector.lanes;
-  const std::int64_t size = form(Of::Load, access).size;
-  const auto c = static_cast<unsigned>(number_of(nest_.linears[a.linear].of[p_.digits[vector.digit].root]));
-  if (vector.families[a.first].empty()) {
-    Value* p = here(Of::Load, a.first);
-    for (unsigned k = 0; k < c; ++k)
-      vector.families[a.first].push_back(b_.CreateAlignedLoad(type, bytes(p, i64(std::int64_t{k} * lanes * size)), llvm::Align(1)));
-  }
-  return every(vector.families[a.first], a.place);
+  std::vector<Value*>& whole = vector_scope()->families[a.first];
+  if (whole.empty()) whole = whole_vectors(type, here(Of::Load, a.first), stride, nest_.places_of_group(a.first));
+  return every(whole, stride, a.place);
 }
 
 // Returns the lane addresses: distances from the first lane's address, plus terms of floordiv/mod variables that vary along the vector.

@@ -174,7 +174,7 @@ class Speller : private Frame {
   void hoist_behind();
   void prefetch(const loops::Line& l);
   Value* load(const loops::Line& l);
-  Value* sorted_out(Id access, llvm::Type* type);
+  Value* sorted_out(Id access, unsigned stride, llvm::Type* type);
   bool varies_by_derived(const Form& form) const;  // along the vector loop
   struct Run {
     Value *begin, *whole;  // null: always whole

@@ -10,6 +10,13 @@ namespace onepass::compiler {
 using ir::Op;
 constexpr std::uint32_t kNone = Statement::kNone;
 
+std::uint32_t Nest::places_of_group(std::uint32_t first) const {
+  std::uint32_t places = 0;
+  for (const Access& a : accesses)
+    if (a.first == first) places |= 1u << a.place;
+  return places;
+}
+
 bool Nest::has_columns() const {
   return std::any_of(body.begin(), body.end(), [](const Statement& s) { return s.kind == Statement::Kind::Reduce && s.count; });
 }

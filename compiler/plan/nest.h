@@ -35,6 +35,7 @@ constexpr Coefficient coefficient_of(std::int64_t number) {
   return static_cast<Coefficient>(static_cast<std::int64_t>(Coefficient::Two) + number - 2);
 }
 inline constexpr std::int64_t kFarthestApart = 8;  // largest distance between the loads of an interleaved access group, in elements
+inline constexpr std::int64_t kFarthestPart = 4;   // the same if the group does not read every element
 
 /// Affine map: offset + Σ coefficient · variable. The variables are the loops, then the floordiv/mod variables. The offset is always a
 /// number.
@@ -55,8 +56,8 @@ struct Derived {
 
 /// Memory that a load or store touches: a kernel argument with elements of type `dtype`.
 ///
-/// Loads that are 2 to 8 elements apart along the vector loop, and together read every element, form an interleaved access group. Whole
-/// vectors are loaded once and then deinterleaved.
+/// Loads of elements that are c = 2 to 8 apart along the vector loop, and start within c elements, form an interleaved access group. Whole
+/// vectors are loaded once and then deinterleaved. A group that does not read every element has c <= kFarthestPart.
 ///
 /// For an array list, affine map `table` selects the pointer-table entry; `linear` is the element offset in that array.
 struct Access {
@@ -177,6 +178,8 @@ struct Nest {
     const std::uint64_t serial_mask = ((std::uint64_t{1} << serial) - 1) << outer;
     return kind == NestKind::Lanes ? serial_mask | std::uint64_t{1} << vector_loop() : serial_mask;
   }
+  /// Returns the places of an interleaved access group that are read, as bits.
+  std::uint32_t places_of_group(std::uint32_t first) const;
   bool has_columns() const;
   /// Returns, for each statement, whether it is a fused column reduction or depends on such a reduction.
   std::vector<bool> behind_columns() const;

@@ -136,11 +136,14 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
   const Nest& nest = pieces[0].nest;
   const std::uint32_t vector = nest.vector_loop();
   const auto steps = [&](const Planned& p, const Access& a) { return p.numbers.coefficients[a.linear][p.nest.vector_loop()]; };
+  const auto reads_all = [&](const Planned& p, const Access& a) {  // in a group that reads every element
+    return a.first != kNone && p.nest.places_of_group(a.first) + 1 == 1u << steps(p, a);
+  };
   for (std::size_t k = 0; k + 1 < loops.size(); ++k) {
     const std::int64_t each = loops[k].extent;
     if (each < 2 || each > kMostPhases || loops[k].reduced || nest.body.size() * static_cast<std::size_t>(each) > kMostOfPhases) continue;
     const bool reads_apart = std::ranges::any_of(nest.accesses, [&](const Access& a) {
-      if (nest.buffers[a.buffer].written || a.first != kNone || steps(pieces[0], a) != each) return false;
+      if (nest.buffers[a.buffer].written || steps(pieces[0], a) != each || reads_all(pieces[0], a)) return false;
       const std::vector<std::int64_t>& by = pieces[0].numbers.coefficients[a.linear];
       return std::find(by.begin(), by.begin() + vector, 1) != by.begin() + vector;
     });
@@ -157,7 +160,7 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
     if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.has(Statement::Kind::Guard)) continue;
     const bool all_whole = std::ranges::all_of(out[0].nest.accesses, [&](const Access& a) {
       const std::int64_t step = steps(out[0], a);
-      return step == 0 || step == 1 || a.first != kNone;
+      return step == 0 || step == 1 || reads_all(out[0], a);
     });
     if (all_whole) return out;
   }

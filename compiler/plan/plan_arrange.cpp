@@ -32,6 +32,15 @@ void Planner::find_families(std::vector<Access>& accesses, std::uint32_t vector)
         accesses[members[i + k]].first = members[i], accesses[members[i + k]].place = static_cast<std::uint8_t>(k);
       i += c - 1;
     }
+    if (static_cast<std::int64_t>(c) > kFarthestPart) continue;
+    std::uint32_t first = Access::kNone;
+    for (const std::uint32_t a : members) {  // the others, as groups that read a part of the elements
+      if (accesses[a].first != Access::kNone) continue;
+      const bool joins = first != Access::kNone && of(a).terms == of(first).terms && accesses[a].buffer == accesses[first].buffer &&
+                         of(a).offset < of(first).offset + static_cast<std::int64_t>(c);
+      if (!joins) first = a;
+      accesses[a].first = first, accesses[a].place = static_cast<std::uint8_t>(of(a).offset - of(first).offset);
+    }
   }
 }
 

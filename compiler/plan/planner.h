@@ -282,7 +282,7 @@ class Planner {
 
   // ---- plan_arrange.cpp: the order of the loops, and the canonical nest
   static constexpr std::int64_t kFarApart = std::int64_t{1} << 40;  // as a stride: distance between arrays of an array list
-  // Finds interleaved access groups: loads of one array with stride c along the vector loop whose offsets differ by 0 .. c-1 elements.
+  // Finds interleaved access groups: loads of one array with stride c along the vector loop whose offsets differ by less than c elements.
   void find_families(std::vector<Access>& accesses, std::uint32_t vector) const;
   // True if the quotients of the only loop belong to rows of one length. Each access must then vary with only the loop, the row or the
   // column.

@@ -605,13 +605,13 @@ class PlanVerifier {
     return mask;
   }
 
-  // True if the loads of an interleaved access group read offsets 0 .. c-1 of elements with stride c along the vector loop.
+  // True if the loads of an interleaved access group read elements with stride c along the vector loop, at offsets below c from the first.
   bool is_of_family(const Access& a) const {
     if (a.first == Access::kNone) return a.place == 0;
     if (a.first >= nest_->accesses.size()) return false;
     const Access& first = nest_->accesses[a.first];
     return first.buffer == a.buffer && first.first == a.first && first.place == 0 && first.linear < nest_->linears.size() &&
-           a.place < coefficient(a.linear, nest_->vector_loop()) &&
+           a.place < coefficient(a.linear, nest_->vector_loop()) && nest_->linears[a.linear].of[nest_->vector_loop()] >= Coefficient::Two &&
            numbers_->coefficients[first.linear] == numbers_->coefficients[a.linear] &&
            numbers_->offsets[a.linear] == numbers_->offsets[first.linear] + a.place;
   }
