@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "compiler/tiles/loops.h"
 #include "compiler/tiles/tiles.h"
+#include "every_mode.h"
 #include "golden.h"
 #include "how_long.h"
 #include "onepass/onepass.h"
@@ -475,6 +476,33 @@ TEST_CASE("tiles: random graphs have the reference's bits", "[tiles][random]") {
     tiled += check(random_graph(seed, options), k % 2 == 1);
   }
   CHECK(tiled > 0);
+}
+
+TEST_CASE("tiles: elements are read at checked indices, with the reference's bits", "[tiles]") {
+  const auto indices = []<class T>(std::vector<std::int64_t> shape, T least) {  // from `least` to 36
+    std::vector<T> out(static_cast<std::size_t>(ir::element_count(shape)));
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<T>(least + static_cast<int>(i * 7919 % static_cast<std::size_t>(37 - least)));
+    return Array::from(std::move(out), std::move(shape));
+  };
+  const NamedArrays inputs = {{"x", random_array({40, 37})},           {"h", random_array({40, 37}, f16)},
+                              {"d", random_array({40}, f64)},          {"y", random_array({40, 90})},
+                              {"k", indices({90}, std::int64_t{-37})}, {"j", indices({40}, std::int32_t{-37})},
+                              {"b", indices({700}, std::uint8_t{0})},  {"p", indices({40, 11}, std::int64_t{-37})}};
+  for (const char* text :
+       {"take(x, k, 1)*2 + y", "take(x, j, 1)", "take(transpose(x), k, 0)", "take(h, b, 1)*h[:, :1]", "take_along_axis(x, p, 1)",
+        "take(d, b, 0)", "cumsum(take(d, b, 0), 0)", "cumsum(take(x, k, 1), 1)", "sum(take(x, k, 1)*y, 1)", "sum(take(x, k, 1), 0)",
+        "softmax(take(x, k, 1))", "max(take_along_axis(x, p, 1), 1)", "cross_entropy(x, j)", "cross_entropy(x*2, j)", "take(x, k[3], 1)",
+        "pad(take(d, b, 0), 3, 4)", "m = mean(cross_entropy(x @ transpose(x), j)); g = grad(m, [x])"}) {
+    INFO(text);
+    for (const int threads : {1, 3}) {
+      const Formula f = formula(text, {.mode = Mode::generic, .threads = threads});
+      const FormulaResults got = run_formula(f, inputs), expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
+      CHECK(f.explain().find("tiled interpreter") != std::string::npos);
+      CHECK(f.explain().find("baseline code until") == std::string::npos);
+      for (std::size_t r = 0; r < got.size(); ++r) CHECK(same_bits(got[r], expected[r]));
+    }
+  }
 }
 
 TEST_CASE("tiles: unsupported nests are left to the compiler", "[tiles]") {

@@ -61,6 +61,15 @@ void TileRun::steps_abreast(const TileSteps& steps, std::int64_t begin, std::int
         }
         break;
       }
+      case Step::Kind::Check: check(s, all); break;
+      case Step::Kind::Gather:
+        of_size(s.size, [&]<class E>(E) {
+          const std::uint32_t linear = p_.linear_of_[s.at];
+          const std::int64_t step = n == 1 ? 0 : step_of(linear), row_step = row_step_of(linear);
+          gather(reinterpret_cast<E*>(at[s.y]), reinterpret_cast<const E*>(address(s.at, begin, s.size)), s, all,
+                 [&](std::int64_t i) { return i / n * row_step + i % n * step; });
+        });
+        break;
       case Step::Kind::Fill:
         of_size(s.size, [&]<class E>(E) {
           auto* const y = reinterpret_cast<E*>(at[s.y]);

@@ -64,7 +64,9 @@ class TileBuilder {
   TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest, target)) {}
 
   std::shared_ptr<const TileProgram> make() {
-    if (nest_.is_routine() || !nest_.derived.empty() || nest_.short_rows || nest_.phases != 1 || (nest_.has_columns() && nest_.runs))
+    const auto is_data = [](const Derived& d) { return d.place != Derived::kNone; };
+    if (nest_.is_routine() || !std::ranges::all_of(nest_.derived, is_data) || nest_.short_rows || nest_.phases != 1 ||
+        (nest_.has_columns() && nest_.runs))
       return nullptr;
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
@@ -328,11 +330,13 @@ class TileBuilder {
         return !is_half(nest_.slots[s.at]);
       case Kind::Index: return index(id, level);
       case Kind::Guard:
-        if (s.a != Statement::kNone) return false;
+        for (std::uint32_t c = s.at; c < s.at + s.count; ++c)
+          if (varies_with_data(nest_.checks[c].linear)) return false;
         of_[id] = value(DType::Bool, level);
         steps(level).push_back({.kind = Step::Kind::Guard, .y = of_[id], .at = s.at, .count = s.count});
         count(level, DType::F32, 3 * s.count);
         return true;
+      case Kind::Place: return check(id, level);
       case Kind::Load: return load(id, level);
       case Kind::Scan: return scan(id);
       case Kind::Op: {
@@ -348,9 +352,41 @@ class TileBuilder {
     }
   }
 
+  // Sets the predicate of a step at this level: `guard` is a statement or none.
+  void guard(Step& step, std::uint32_t Step::*operand, std::uint32_t guard, Level level) {
+    if (guard == Statement::kNone) return;
+    step.*operand = spread(of_[guard], level);
+    step.one_guard = !is_wide(values_[step.*operand].level);
+  }
+
+  bool check(std::uint32_t id, Level level) {
+    const Statement& s = nest_.body[id];
+    std::uint32_t a = of_[s.a];
+    const DType from = values_[a].dtype;
+    if (is_vector(level) && !is_vector(values_[a].level)) a = form_->abreast ? spread(a, level) : filled(a, level);
+    Step step{.kind = Step::Kind::Check, .dtype = from, .y = value(DType::I64, level), .a = a, .at = s.at};
+    guard(step, &Step::b, s.guard, level);
+    steps(level).push_back(step);
+    count(level, DType::I64, 3);
+    of_[id] = step.y;
+    return true;
+  }
+
+  // Returns the only variable read from data that affects the map, or kNone. Sets `several` if there are more.
+  std::uint32_t data_variable(std::uint32_t linear, bool& several) const {
+    std::uint32_t out = kNone;
+    for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
+      if (nest_.linears[linear].of[nest_.loops() + q] != Coefficient::Zero) several |= out != kNone, out = q;
+    return out;
+  }
+  bool varies_with_data(std::uint32_t linear) const {
+    bool several = false;
+    return data_variable(linear, several) != kNone;
+  }
+
   bool index(std::uint32_t id, Level level) {
     const Statement& s = nest_.body[id];
-    if (is_half(s.half)) return false;
+    if (is_half(s.half) || varies_with_data(s.at)) return false;
     const std::uint32_t i = value(DType::I64, level);
     steps(level).push_back({.kind = Step::Kind::Index, .y = i, .at = s.at});
     count(level, DType::I64, 1);
@@ -382,19 +418,25 @@ class TileBuilder {
   bool load(std::uint32_t id, Level level) {
     const Statement& s = nest_.body[id];
     const DType stored = nest_.buffers[nest_.accesses[s.at].buffer].dtype, dtype = is_half(stored) ? DType::U16 : stored;
-    if (s.a != Statement::kNone || s.dtype != (is_half(stored) ? DType::F32 : stored)) return false;
+    bool several = false;
+    const std::uint32_t data = data_variable(nest_.accesses[s.at].linear, several);
+    if (several || s.dtype != (is_half(stored) ? DType::F32 : stored)) return false;
     const std::uint32_t y = value(dtype, level);
     Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = y, .at = s.at};
-    if (s.guard != Statement::kNone) {
-      step.a = spread(of_[s.guard], level);
-      step.one_guard = !is_wide(values_[step.a].level);
-    } else if (form_->abreast && level != Level::Call) {
+    guard(step, &Step::a, s.guard, level);
+    if (data != kNone) {
+      step.kind = Step::Kind::Gather;
+      step.c = spread(of_[nest_.derived[data].place], level);
+      step.one = !is_wide(values_[step.c].level);
+      step.count = nest_.loops() + data;
+    } else if (s.guard == Statement::kNone && form_->abreast && level != Level::Call) {
       step.in_place = level == Level::Element && is_contiguous(s.at);
-    } else if (!is_vector(level) || is_contiguous(s.at)) {
+    } else if (s.guard == Statement::kNone && (!is_vector(level) || is_contiguous(s.at))) {
       step.kind = Step::Kind::Place;
       values_[y].memory = Memory::Elsewhere;
     }
     steps(level).push_back(step);
+    if (step.kind == Step::Kind::Gather && level == Level::Element) form_->element_ns += kStridedNanoseconds;
     if (step.kind == Step::Kind::Load && level == Level::Element)
       form_->element_ns += !form_->abreast || step.a != kNone ? kStridedNanoseconds : step.in_place ? kPassNanoseconds : kSquareNanoseconds;
     of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : y;
@@ -419,7 +461,9 @@ class TileBuilder {
     std::uint32_t stored = spread(of_[s.a], is_inner(s) ? Level::Element : Level::Row);
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
     const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
-    if (s.count > 1 || s.b != Statement::kNone || values_[stored].dtype != (is_half(dtype) ? DType::F32 : dtype)) return false;
+    if (s.count > 1 || s.b != Statement::kNone || varies_with_data(nest_.accesses[s.at].linear) ||
+        values_[stored].dtype != (is_half(dtype) ? DType::F32 : dtype))
+      return false;
     if (const Level level = values_[stored].level; is_half(dtype))
       stored = converted(stored, dtype, true, is_wide(level) ? to : steps(level));
     Step step{.kind = Step::Kind::Store,
@@ -427,10 +471,7 @@ class TileBuilder {
               .one = !is_wide(values_[stored].level),
               .a = stored,
               .at = s.at};
-    if (s.guard != Statement::kNone) {
-      step.b = spread(of_[s.guard], is_inner(s) ? Level::Element : Level::Row);
-      step.one_guard = !is_wide(values_[step.b].level);
-    }
+    guard(step, &Step::b, s.guard, is_inner(s) ? Level::Element : Level::Row);
     to.push_back(step);
     if (is_inner(s)) form_->element_ns += is_contiguous(s.at) && step.b == kNone ? kPassNanoseconds : kStridedNanoseconds;
     return true;
@@ -549,7 +590,7 @@ class TileBuilder {
     const auto in_memory = [&](std::uint32_t id, bool along) {
       const Statement& o = nest_.body[id];
       return o.kind == Kind::Load && nest_.buffers[nest_.accesses[o.at].buffer].dtype == s.dtype && o.guard == Statement::kNone &&
-                     (!along || is_contiguous(o.at))
+                     !varies_with_data(nest_.accesses[o.at].linear) && (!along || is_contiguous(o.at))
                  ? o.at
                  : kNone;
     };

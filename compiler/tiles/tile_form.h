@@ -20,17 +20,19 @@ constexpr bool is_vector(Level level) { return static_cast<std::uint8_t>(level) 
 
 struct TileStep {
   enum class Kind : std::uint8_t {
-    Loop,   // y = loop(a, b, c)
-    Load,   // y: elements of access `at`, where predicate a holds
-    Place,  // y: the address that access `at` reads or stores to
-    Index,  // y = affine map `at`
-    Guard,  // y: checks at .. at + count hold
-    Fill,   // y: a tile with the element a everywhere
-    Store,  // stores a where predicate b holds
-    Skip,   // skips the next `count` steps unless some element of a is true
-    Fold,   // adds a, or for a contraction the products of a and b, to the lanes of fold `at`
-    Row,    // a is one of the eight rows that fold `at` combines
-    Scan,   // y: scan `at` of a
+    Loop,    // y = loop(a, b, c)
+    Load,    // y: elements of access `at`, where predicate a holds
+    Place,   // y: the address that access `at` reads or stores to
+    Index,   // y = affine map `at`
+    Guard,   // y: checks at .. at + count hold
+    Check,   // y: the index a, from the end if it is negative; 0, and an error of the call where predicate b holds, if out of bounds `at`
+    Gather,  // y: as Load, at the checked index c of derived variable `count`
+    Fill,    // y: a tile with the element a everywhere
+    Store,   // stores a where predicate b holds
+    Skip,    // skips the next `count` steps unless some element of a is true
+    Fold,    // adds a, or for a contraction the products of a and b, to the lanes of fold `at`
+    Row,     // a is one of the eight rows that fold `at` combines
+    Scan,    // y: scan `at` of a
   };
   Kind kind;
   std::uint8_t size = 0;  // bytes of an element (Load, Store, Fill)
@@ -40,7 +42,7 @@ struct TileStep {
   bool in_place = false;
   bool one_guard = false;
   ir::Op op = ir::Op::Input;  // operator of a Loop with a single operator
-  DType dtype = DType::Bool;  // operand type
+  DType dtype = DType::Bool;  // operand type of a Loop or Check
   std::uint8_t uniform = 0;
   TileLoop loop = nullptr;
   std::uint32_t y = kNone, a = kNone, b = kNone, c = kNone;

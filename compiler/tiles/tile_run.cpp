@@ -106,6 +106,14 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
         }
         break;
       }
+      case Step::Kind::Check: check(s, n); break;
+      case Step::Kind::Gather:
+        of_size(s.size, [&]<class E>(E) {
+          const std::int64_t step = step_of(p_.linear_of_[s.at]);
+          gather(reinterpret_cast<E*>(at[s.y]), reinterpret_cast<const E*>(address(s.at, begin, s.size)), s, n,
+                 [&](std::int64_t i) { return i * step; });
+        });
+        break;
       case Step::Kind::Fill:
         of_size(s.size, [&]<class E>(E) { std::fill_n(reinterpret_cast<E*>(at[s.y]), n, *reinterpret_cast<const E*>(at[s.a])); });
         break;
@@ -127,6 +135,34 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       case Step::Kind::Scan: scan(s, n); break;
     }
   }
+}
+
+void TileRun::check(const TileStep& s, std::int64_t n) {
+  const std::int64_t bound = words_[layout_.bounds + s.at];
+  auto* const y = reinterpret_cast<std::int64_t*>(at_[s.y]);
+  const auto* const guard = s.b == kNone ? nullptr : reinterpret_cast<const std::uint8_t*>(at_[s.b]);
+  bool is_bad = false;
+  const auto check = [&]<class T>(T) {
+    const auto* const a = reinterpret_cast<const T*>(at_[s.a]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto index = static_cast<std::int64_t>(a[i]);  // an index of u64 above 2^63 is negative, and stays out of bounds
+      const std::int64_t place = std::is_signed_v<T> && index < 0 ? index + bound : index;
+      const bool inside = static_cast<std::uint64_t>(place) < static_cast<std::uint64_t>(bound);
+      is_bad |= !inside && (!guard || guard[s.one_guard ? 0 : i] != 0);
+      y[i] = inside ? place : 0;
+    }
+  };
+  switch (s.dtype) {
+    case DType::I8: check(std::int8_t{}); break;
+    case DType::I16: check(std::int16_t{}); break;
+    case DType::I32: check(std::int32_t{}); break;
+    case DType::I64: check(std::int64_t{}); break;
+    case DType::U8: check(std::uint8_t{}); break;
+    case DType::U16: check(std::uint16_t{}); break;
+    case DType::U32: check(std::uint32_t{}); break;
+    default: check(std::uint64_t{}); break;
+  }
+  if (is_bad) std::atomic_ref(*reinterpret_cast<std::int64_t*>(words_[layout_.flag])).store(1, std::memory_order_relaxed);
 }
 
 void TileRun::map(std::int64_t first, std::int64_t last) {
