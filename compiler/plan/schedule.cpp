@@ -550,13 +550,14 @@ bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return true;
 }
 
-// Returns the number of loads that read elements singly because no instruction gathers them.
+// Returns the number of loads that read elements singly, at least in masked iterations, because no instruction gathers them.
 int loads_by_element(const Nest& nest, const Target& target) {
   const auto is_one = [&](const Statement& s) {
     if (s.kind != Statement::Kind::Load) return false;
     const Access& access = nest.accesses[s.at];
     const std::vector<Coefficient>& of = nest.linears[access.linear].of;
-    const bool strided = of[nest.vector_loop()] == Coefficient::General ||
+    const Coefficient along = of[nest.vector_loop()];
+    const bool strided = along == Coefficient::General || along >= Coefficient::Two ||
                          std::any_of(of.begin() + nest.loops(), of.end(), [](Coefficient c) { return c != Coefficient::Zero; });
     return strided && !(target.has_avx2() && size_of(nest.buffers[access.buffer].dtype) >= 4);
   };
