@@ -47,6 +47,7 @@ void TileRun::steps_abreast(const TileSteps& steps, std::int64_t begin, std::int
       }
       case Step::Kind::Guard: {
         auto* const y = reinterpret_cast<std::uint8_t*>(at[s.y]);
+        const auto* const far = reinterpret_cast<const std::int64_t*>(pointer(s.c));
         std::fill_n(y, all, std::uint8_t{1});
         for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
           const std::uint32_t linear = p_.check_of_[c];
@@ -54,14 +55,24 @@ void TileRun::steps_abreast(const TileSteps& steps, std::int64_t begin, std::int
           const std::int64_t step = step_of(linear);
           for (std::int64_t r = 0; r < rows_; ++r) {
             const std::int64_t first = linears_[linear] + step * begin + row_step_of(linear) * r;
-            for (std::int64_t k = 0; k < n; ++k)
-              y[r * n + k] =
-                  static_cast<std::uint8_t>(y[r * n + k] & static_cast<std::uint8_t>(static_cast<std::uint64_t>(first + step * k) < bound));
+            for (std::int64_t k = 0; k < n; ++k) {
+              const std::int64_t at_k = first + step * k + (far ? far[s.one ? 0 : r * n + k] : 0);
+              y[r * n + k] = static_cast<std::uint8_t>(y[r * n + k] & static_cast<std::uint8_t>(static_cast<std::uint64_t>(at_k) < bound));
+            }
           }
         }
         break;
       }
       case Step::Kind::Check: check(s, all); break;
+      case Step::Kind::Quotient: {
+        const std::int64_t step = step_of(s.at), row_step = row_step_of(s.at), first = linears_[s.at] + step * begin;
+        auto* const y = reinterpret_cast<std::int64_t*>(at[s.y]);
+        if (n == 1) quotients(s, y, first, row_step, rows_);
+        else
+          for (std::int64_t r = 0; r < rows_; ++r) quotients(s, y + r * n, first + row_step * r, step, n);
+        break;
+      }
+      case Step::Kind::Far: far(s, all); break;
       case Step::Kind::Gather:
         of_size(s.size, [&]<class E>(E) {
           const std::uint32_t linear = p_.linear_of_[s.at];

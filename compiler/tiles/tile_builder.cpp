@@ -64,10 +64,7 @@ class TileBuilder {
   TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest, target)) {}
 
   std::shared_ptr<const TileProgram> make() {
-    const auto is_data = [](const Derived& d) { return d.place != Derived::kNone; };
-    if (nest_.is_routine() || !std::ranges::all_of(nest_.derived, is_data) || nest_.short_rows || nest_.phases != 1 ||
-        (nest_.has_columns() && nest_.runs))
-      return nullptr;
+    if (nest_.is_routine() || nest_.phases != 1 || (nest_.has_columns() && nest_.runs)) return nullptr;
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
@@ -181,6 +178,7 @@ class TileBuilder {
       if (s.kind != Kind::Load || size_of(nest_.buffers[nest_.accesses[s.at].buffer].dtype) < 4 || s.guard != Statement::kNone)
         return false;
       const auto& of = nest_.linears[nest_.accesses[s.at].linear].of;
+      if (has_derived(nest_.accesses[s.at].linear)) return false;
       return of[nest_.outer - 1u] == Coefficient::One && of[nest_.vector_loop()] == Coefficient::General;
     });
   }
@@ -280,13 +278,14 @@ class TileBuilder {
     return form_->sweeps[std::min(now_, form_->sweeps.size() - 1)].each;
   }
 
-  Level level_of(const Statement& s) const {
-    const bool is_vector = s.loops >> nest_.vector_loop() & 1;
-    const bool is_serial = nest_.serial > 0 && (s.loops & nest_.reduced_mask() & ~(std::uint64_t{1} << nest_.vector_loop()));
+  Level level_of(const Statement& s) const { return level_of(s.loops, s.stage); }
+  Level level_of(std::uint64_t loops, std::uint8_t stage) const {
+    const bool is_vector = loops >> nest_.vector_loop() & 1;
+    const bool is_serial = nest_.serial > 0 && (loops & nest_.reduced_mask() & ~(std::uint64_t{1} << nest_.vector_loop()));
     if (nest_.kind != NestKind::Rows)
-      return is_vector ? Level::Element : is_serial ? Level::Serial : s.loops || s.stage > 0 ? Level::Row : Level::Call;
-    if (is_vector || s.stage > 0) return is_serial ? is_vector ? Level::Element : Level::Serial : Level::Tile;
-    return is_serial ? Level::Serial : s.loops ? Level::Row : Level::Call;
+      return is_vector ? Level::Element : is_serial ? Level::Serial : loops || stage > 0 ? Level::Row : Level::Call;
+    if (is_vector || stage > 0) return is_serial ? is_vector ? Level::Element : Level::Serial : Level::Tile;
+    return is_serial ? Level::Serial : loops ? Level::Row : Level::Call;
   }
 
   std::uint32_t constant(DType dtype, std::uint64_t bits) {
@@ -329,13 +328,7 @@ class TileBuilder {
         form_->slots.push_back({of_[id], program_->layout_.slots + s.at});
         return !is_half(nest_.slots[s.at]);
       case Kind::Index: return index(id, level);
-      case Kind::Guard:
-        for (std::uint32_t c = s.at; c < s.at + s.count; ++c)
-          if (varies_with_data(nest_.checks[c].linear)) return false;
-        of_[id] = value(DType::Bool, level);
-        steps(level).push_back({.kind = Step::Kind::Guard, .y = of_[id], .at = s.at, .count = s.count});
-        count(level, DType::F32, 3 * s.count);
-        return true;
+      case Kind::Guard: return guard(id, level);
       case Kind::Place: return check(id, level);
       case Kind::Load: return load(id, level);
       case Kind::Scan: return scan(id);
@@ -353,7 +346,7 @@ class TileBuilder {
   }
 
   // Sets the predicate of a step at this level: `guard` is a statement or none.
-  void guard(Step& step, std::uint32_t Step::*operand, std::uint32_t guard, Level level) {
+  void set_guard(Step& step, std::uint32_t Step::*operand, std::uint32_t guard, Level level) {
     if (guard == Statement::kNone) return;
     step.*operand = spread(of_[guard], level);
     step.one_guard = !is_wide(values_[step.*operand].level);
@@ -365,31 +358,85 @@ class TileBuilder {
     const DType from = values_[a].dtype;
     if (is_vector(level) && !is_vector(values_[a].level)) a = form_->abreast ? spread(a, level) : filled(a, level);
     Step step{.kind = Step::Kind::Check, .dtype = from, .y = value(DType::I64, level), .a = a, .at = s.at};
-    guard(step, &Step::b, s.guard, level);
+    set_guard(step, &Step::b, s.guard, level);
     steps(level).push_back(step);
     count(level, DType::I64, 3);
     of_[id] = step.y;
     return true;
   }
 
-  // Returns the only variable read from data that affects the map, or kNone. Sets `several` if there are more.
-  std::uint32_t data_variable(std::uint32_t linear, bool& several) const {
-    std::uint32_t out = kNone;
-    for (std::uint32_t q = 0; q < nest_.derived.size(); ++q)
-      if (nest_.linears[linear].of[nest_.loops() + q] != Coefficient::Zero) several |= out != kNone, out = q;
-    return out;
+  bool has_derived(std::uint32_t linear) const {
+    const std::vector<Coefficient>& of = nest_.linears[linear].of;
+    return std::any_of(of.begin() + nest_.loops(), of.end(), [](Coefficient c) { return c != Coefficient::Zero; });
   }
-  bool varies_with_data(std::uint32_t linear) const {
-    bool several = false;
-    return data_variable(linear, several) != kNone;
+
+  // Returns a derived variable: a checked index, or a quotient or remainder of an affine map of loops.
+  std::uint32_t variable(std::uint32_t q) {
+    const Derived& d = nest_.derived[q];
+    if (d.place != Derived::kNone) return of_[d.place];
+    if (has_derived(d.linear)) return kNone;
+    std::uint64_t loops = 0;
+    for (std::uint32_t v = 0; v < nest_.loops(); ++v)
+      if (nest_.linears[d.linear].of[v] != Coefficient::Zero) loops |= std::uint64_t{1} << v;
+    const Level level = level_of(loops, 0);
+    const std::uint32_t y = value(DType::I64, level);
+    steps(level).push_back({.kind = Step::Kind::Quotient, .one = d.modulo, .y = y, .at = d.linear, .count = q});
+    count(level, DType::I64, 2);
+    return y;
+  }
+
+  // Computes the distance that derived variables add to an affine map; kNone if there are none.
+  bool distance(std::uint32_t linear, std::uint32_t& far) {
+    far = kNone;
+    for (std::uint32_t q = 0; q < nest_.derived.size(); ++q) {
+      if (nest_.linears[linear].of[nest_.loops() + q] == Coefficient::Zero) continue;
+      const std::uint32_t a = variable(q);
+      if (a == kNone) return false;
+      const Level level = values_[a].level | (far == kNone ? Level::Call : values_[far].level);
+      Step step{.kind = Step::Kind::Far, .y = value(DType::I64, level), .a = spread(a, level), .at = linear, .count = nest_.loops() + q};
+      step.one = !is_wide(values_[step.a].level);
+      if (far != kNone) step.b = spread(far, level), step.one_guard = !is_wide(values_[step.b].level);
+      steps(level).push_back(step);
+      count(level, DType::I64, 1);
+      far = step.y;
+    }
+    return true;
+  }
+  // Sets the distance of a step at this level.
+  void set_distance(Step& step, std::uint32_t far, Level level) {
+    step.c = spread(far, level);
+    step.one = !is_wide(values_[step.c].level);
+  }
+
+  // Checks without derived variables take one step, each of the others its own.
+  bool guard(std::uint32_t id, Level level) {
+    const Statement& s = nest_.body[id];
+    of_[id] = kNone;
+    for (std::uint32_t c = s.at; c < s.at + s.count;) {
+      Step step{.kind = Step::Kind::Guard, .y = value(DType::Bool, level), .at = c};
+      std::uint32_t far = kNone;
+      if (!distance(nest_.checks[c].linear, far)) return false;
+      do ++c;
+      while (far == kNone && c < s.at + s.count && !has_derived(nest_.checks[c].linear));
+      step.count = c - step.at;
+      if (far != kNone) set_distance(step, far, level);
+      steps(level).push_back(step);
+      count(level, DType::F32, 3 * step.count);
+      of_[id] = of_[id] == kNone ? step.y : apply(Op::BitwiseAnd, DType::Bool, {of_[id], step.y, kNone});
+      if (of_[id] == kNone) return false;
+    }
+    return true;
   }
 
   bool index(std::uint32_t id, Level level) {
     const Statement& s = nest_.body[id];
-    if (is_half(s.half) || varies_with_data(s.at)) return false;
-    const std::uint32_t i = value(DType::I64, level);
+    if (is_half(s.half)) return false;
+    std::uint32_t far = kNone, i = value(DType::I64, level);
     steps(level).push_back({.kind = Step::Kind::Index, .y = i, .at = s.at});
     count(level, DType::I64, 1);
+    if (!distance(s.at, far)) return false;
+    if (far != kNone) i = apply(Op::Add, DType::I64, {i, far, kNone});
+    if (i == kNone) return false;
     of_[id] = s.dtype == DType::I64 ? i : apply(Op::Cast, s.dtype, {i, kNone, kNone});
     return of_[id] != kNone;
   }
@@ -418,17 +465,14 @@ class TileBuilder {
   bool load(std::uint32_t id, Level level) {
     const Statement& s = nest_.body[id];
     const DType stored = nest_.buffers[nest_.accesses[s.at].buffer].dtype, dtype = is_half(stored) ? DType::U16 : stored;
-    bool several = false;
-    const std::uint32_t data = data_variable(nest_.accesses[s.at].linear, several);
-    if (several || s.dtype != (is_half(stored) ? DType::F32 : stored)) return false;
+    std::uint32_t far = kNone;
+    if (!distance(nest_.accesses[s.at].linear, far) || s.dtype != (is_half(stored) ? DType::F32 : stored)) return false;
     const std::uint32_t y = value(dtype, level);
     Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = y, .at = s.at};
-    guard(step, &Step::a, s.guard, level);
-    if (data != kNone) {
+    set_guard(step, &Step::a, s.guard, level);
+    if (far != kNone) {
       step.kind = Step::Kind::Gather;
-      step.c = spread(of_[nest_.derived[data].place], level);
-      step.one = !is_wide(values_[step.c].level);
-      step.count = nest_.loops() + data;
+      set_distance(step, far, level);
     } else if (s.guard == Statement::kNone && form_->abreast && level != Level::Call) {
       step.in_place = level == Level::Element && is_contiguous(s.at);
     } else if (s.guard == Statement::kNone && (!is_vector(level) || is_contiguous(s.at))) {
@@ -461,7 +505,7 @@ class TileBuilder {
     std::uint32_t stored = spread(of_[s.a], is_inner(s) ? Level::Element : Level::Row);
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
     const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
-    if (s.count > 1 || s.b != Statement::kNone || varies_with_data(nest_.accesses[s.at].linear) ||
+    if (s.count > 1 || s.b != Statement::kNone || has_derived(nest_.accesses[s.at].linear) ||
         values_[stored].dtype != (is_half(dtype) ? DType::F32 : dtype))
       return false;
     if (const Level level = values_[stored].level; is_half(dtype))
@@ -471,7 +515,7 @@ class TileBuilder {
               .one = !is_wide(values_[stored].level),
               .a = stored,
               .at = s.at};
-    guard(step, &Step::b, s.guard, is_inner(s) ? Level::Element : Level::Row);
+    set_guard(step, &Step::b, s.guard, is_inner(s) ? Level::Element : Level::Row);
     to.push_back(step);
     if (is_inner(s)) form_->element_ns += is_contiguous(s.at) && step.b == kNone ? kPassNanoseconds : kStridedNanoseconds;
     return true;
@@ -590,7 +634,7 @@ class TileBuilder {
     const auto in_memory = [&](std::uint32_t id, bool along) {
       const Statement& o = nest_.body[id];
       return o.kind == Kind::Load && nest_.buffers[nest_.accesses[o.at].buffer].dtype == s.dtype && o.guard == Statement::kNone &&
-                     !varies_with_data(nest_.accesses[o.at].linear) && (!along || is_contiguous(o.at))
+                     !has_derived(nest_.accesses[o.at].linear) && (!along || is_contiguous(o.at))
                  ? o.at
                  : kNone;
     };

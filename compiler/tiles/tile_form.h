@@ -20,23 +20,26 @@ constexpr bool is_vector(Level level) { return static_cast<std::uint8_t>(level) 
 
 struct TileStep {
   enum class Kind : std::uint8_t {
-    Loop,    // y = loop(a, b, c)
-    Load,    // y: elements of access `at`, where predicate a holds
-    Place,   // y: the address that access `at` reads or stores to
-    Index,   // y = affine map `at`
-    Guard,   // y: checks at .. at + count hold
-    Check,   // y: the index a, from the end if it is negative; 0, and an error of the call where predicate b holds, if out of bounds `at`
-    Gather,  // y: as Load, at the checked index c of derived variable `count`
-    Fill,    // y: a tile with the element a everywhere
-    Store,   // stores a where predicate b holds
-    Skip,    // skips the next `count` steps unless some element of a is true
-    Fold,    // adds a, or for a contraction the products of a and b, to the lanes of fold `at`
-    Row,     // a is one of the eight rows that fold `at` combines
-    Scan,    // y: scan `at` of a
+    Loop,      // y = loop(a, b, c)
+    Load,      // y: elements of access `at`, where predicate a holds
+    Place,     // y: the address that access `at` reads or stores to
+    Index,     // y = affine map `at`
+    Guard,     // y: checks at .. at + count hold; the affine map of a single check may have the distance c
+    Check,     // y: the index a, from the end if it is negative; 0, and an error of the call where predicate b holds, if out of bounds `at`
+    Quotient,  // y: derived variable `count`, with affine map `at`; with `one`, the remainder
+    Far,       // y: the distance that derived variable a, number `count`, adds to affine map `at`, and distance b
+    Gather,    // y: as Load, at distance c
+    Fill,      // y: a tile with the element a everywhere
+    Store,     // stores a where predicate b holds
+    Skip,      // skips the next `count` steps unless some element of a is true
+    Fold,      // adds a, or for a contraction the products of a and b, to the lanes of fold `at`
+    Row,       // a is one of the eight rows that fold `at` combines
+    Scan,      // y: scan `at` of a
   };
   Kind kind;
   std::uint8_t size = 0;  // bytes of an element (Load, Store, Fill)
-  // Store, Skip and Fill, several rows per tile: a is one element. With one_guard, b is also one element.
+  // Store, Skip, Fill and Far, several rows per tile: a is one element. Guard and Gather: c is one element. With one_guard, the other
+  // operand is also one element.
   bool one = false;
   // Load, several rows per tile: if the rows are consecutive in the array, y is the array's memory.
   bool in_place = false;

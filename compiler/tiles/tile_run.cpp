@@ -95,18 +95,25 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       }
       case Step::Kind::Guard: {
         auto* const y = reinterpret_cast<std::uint8_t*>(at[s.y]);
+        const auto* const far = reinterpret_cast<const std::int64_t*>(pointer(s.c));
         for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
           const std::uint32_t linear = p_.check_of_[c];
           const auto bound = static_cast<std::uint64_t>(words_[layout_.bounds + c]);
           const std::int64_t step = step_of(linear), first = linears_[linear] + step * begin;
           for (std::int64_t k = 0; k < n; ++k) {
-            const bool inside = static_cast<std::uint64_t>(first + step * k) < bound;
+            const bool inside = static_cast<std::uint64_t>(first + step * k + (far ? far[s.one ? 0 : k] : 0)) < bound;
             y[k] = c == s.at ? inside : static_cast<std::uint8_t>(y[k] & static_cast<std::uint8_t>(inside));
           }
         }
         break;
       }
       case Step::Kind::Check: check(s, n); break;
+      case Step::Kind::Quotient: {
+        const std::int64_t step = step_of(s.at);
+        quotients(s, reinterpret_cast<std::int64_t*>(at[s.y]), linears_[s.at] + step * begin, step, n);
+        break;
+      }
+      case Step::Kind::Far: far(s, n); break;
       case Step::Kind::Gather:
         of_size(s.size, [&]<class E>(E) {
           const std::int64_t step = step_of(p_.linear_of_[s.at]);
@@ -135,6 +142,32 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       case Step::Kind::Scan: scan(s, n); break;
     }
   }
+}
+
+void TileRun::quotients(const TileStep& s, std::int64_t* y, std::int64_t first, std::int64_t step, std::int64_t n) const {
+  const std::int64_t by = words_[layout_.by + s.count];
+  const auto divide = [by](std::int64_t x) { return x / by - (x % by < 0); };
+  std::int64_t whole = divide(first), rest = first - whole * by;
+  if (step < 0 || step > by) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t x = first + step * i;
+      y[i] = s.one ? x - divide(x) * by : divide(x);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = s.one ? rest : whole;
+    rest += step;
+    if (rest >= by) rest -= by, ++whole;
+  }
+}
+
+void TileRun::far(const TileStep& s, std::int64_t n) const {
+  const std::int64_t by = words_[layout_.coefficient_of(s.at, s.count)];
+  const auto* const a = reinterpret_cast<const std::int64_t*>(at_[s.a]);
+  const auto* const b = s.b == kNone ? nullptr : reinterpret_cast<const std::int64_t*>(at_[s.b]);
+  auto* const y = reinterpret_cast<std::int64_t*>(at_[s.y]);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = by * a[s.one ? 0 : i] + (b ? b[s.one_guard ? 0 : i] : 0);
 }
 
 void TileRun::check(const TileStep& s, std::int64_t n) {

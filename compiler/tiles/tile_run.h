@@ -79,13 +79,14 @@ class TileRun {
   void scan_along(std::int64_t first, std::int64_t last);
   // Runs a task of a split scan (compiler/plan/schedule.h): block sums, the base, then the results.
   void check(const TileStep& s, std::int64_t n);
-  // Loads n elements: `from` plus the distance of each element and of its checked index.
-  template <class E, class Far> void gather(E* to, const E* from, const TileStep& s, std::int64_t n, Far far) const {
-    const std::int64_t by = words_[layout_.coefficient_of(p_.linear_of_[s.at], s.count)];
+  // Writes n quotients or remainders of first, first + step, …
+  void quotients(const TileStep& s, std::int64_t* y, std::int64_t first, std::int64_t step, std::int64_t n) const;
+  void far(const TileStep& s, std::int64_t n) const;
+  // Loads n elements: `from` plus the distance along the loops and that of derived variables.
+  template <class E, class Along> void gather(E* to, const E* from, const TileStep& s, std::int64_t n, Along along) const {
     const auto* const place = reinterpret_cast<const std::int64_t*>(at_[s.c]);
     const auto* const guard = s.a == kNone ? nullptr : reinterpret_cast<const std::uint8_t*>(at_[s.a]);
-    for (std::int64_t i = 0; i < n; ++i)
-      to[i] = !guard || guard[s.one_guard ? 0 : i] != 0 ? from[far(i) + by * place[s.one ? 0 : i]] : E{0};
+    for (std::int64_t i = 0; i < n; ++i) to[i] = !guard || guard[s.one_guard ? 0 : i] != 0 ? from[along(i) + place[s.one ? 0 : i]] : E{0};
   }
   void scan_chunk(std::int64_t first, std::int64_t last);
   // Starts the scans across rows, or their next block, for n elements.
