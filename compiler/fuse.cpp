@@ -232,6 +232,7 @@ class Fuser {
       rows_[id] = {};
       id = graph_.operand(id, 0);
     }
+    if ((why == Boundary::OtherLoops || why == Boundary::OtherAxes) && end_at_results(id, why)) return;
     if (const std::vector<NodeId> path = path_to_shared(id, why); !path.empty()) {
       const NodeId from = path.back();
       if (partition_.group_of[from] == Partition::kNoGroup) {
@@ -249,6 +250,57 @@ class Fuser {
       if (!stored) store(id);
     }
     barrier_of(id);
+  }
+  // For a value that few operations compute for each element of a reduced array from results of the reduction, such as x == max(x, 1):
+  // materializes these results instead, so that other loops compute the value where they read it. Returns false if that does not pay.
+  bool end_at_results(NodeId id, Boundary why) {
+    constexpr std::uint32_t kFew = 8;  // operations
+    if (options_.unfused || users_[id] != 1 || output_[id] || !rows_[id].any || !ir::is_elementwise(graph_[id].op)) return false;
+    std::vector<NodeId> chain, results, open = {id};
+    std::unordered_set<NodeId> met = {id};
+    std::int64_t stored = 0, read = 0;
+    std::uint32_t cost = 0;
+    while (!open.empty()) {
+      const NodeId at = open.back();
+      open.pop_back();
+      const Op op = graph_[at].op;
+      if (ir::is_source(op) || is_list(at) || (!ir::is_view(op) && partition_.group_of[at] != Partition::kNoGroup)) {
+        if (op != Op::Constant && op != Op::Slot && op != Op::Iota) read += graph_.elements(at);
+        continue;
+      }
+      const Rows& in = seen(at);
+      std::uint64_t present = 0;
+      for (const Rows::Axis& axis : in.at) present |= axis.bits();
+      if (in.any && in.scanned == 0 && in.reduced != 0 && (present & in.reduced) == 0) {
+        results.push_back(at);
+        stored += graph_.elements(base_of(at));
+        continue;
+      }
+      if (!ir::is_elementwise(op) && !ir::is_view(op)) return false;
+      if ((cost += cost_of(op)) > kFew) return false;
+      if (!ir::is_view(op)) chain.push_back(at);
+      for (const std::int64_t o : graph_.operands(at))
+        if (met.insert(static_cast<NodeId>(o)).second) open.push_back(static_cast<NodeId>(o));
+    }
+    if (results.empty() || 2 * stored > graph_.elements(id) || 2 * (2 * stored + read) > 3 * graph_.elements(id)) return false;
+    for (const NodeId result : results) {
+      const NodeId base = base_of(result);
+      if (partition_.group_of[base] == Partition::kNoGroup) {
+        partition_.boundary[base] = why;
+        shared_[base] = true;
+        store(base);
+      }
+      level_[id] = std::max(level_[id], partition_.group_of[base] + 1);
+    }
+    std::ranges::sort(chain);
+    for (const NodeId at : chain) {
+      inline_cost_[at] = cost_of(graph_[at].op);
+      for (const std::int64_t o : graph_.operands(at))
+        if (const NodeId base = base_of(static_cast<NodeId>(o)); partition_.group_of[base] == Partition::kNoGroup)
+          inline_cost_[at] = std::max(inline_cost_[at], inline_cost_[base] + cost_of(graph_[at].op));
+    }
+    rows_[id] = {};
+    return true;
   }
   // Marks an assembled array, which no fusion group computes. It is complete after the fusion group that stores its last element.
   void assemble(NodeId id) {

@@ -18,9 +18,10 @@ using ir::Op;
 
 namespace {
 
-constexpr std::uint32_t kFewBoxes = 4;        // elementwise select, used if loops cannot be split at the box edges
-constexpr std::uint32_t kContractedCost = 2;  // primitives for each element that cost little compared with an fma for each use
-constexpr std::uint32_t kMostParts = 32;      // limit of loop parts from nested subdomains: each part is separate code
+constexpr std::uint32_t kFewBoxes = 4;          // elementwise select, used if loops cannot be split at the box edges
+constexpr std::uint32_t kContractedCost = 2;    // primitives for each element that cost little compared with an fma for each use
+constexpr double kMostCopied = 8 * kRoundTrip;  // operations of code for other maps, even if they compute nothing again
+constexpr std::uint32_t kMostParts = 32;        // limit of loop parts from nested subdomains: each part is separate code
 
 class Finder {
  public:
@@ -72,7 +73,7 @@ class Finder {
         c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
         if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
       }
-      cost_[id] = in_sequence(op) ? 0 : c;
+      cost_[id] = in_sequence(op) || is_stored(graph_, id) ? 0 : c;
     }
   }
   static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
@@ -172,52 +173,73 @@ class Finder {
     return h;
   }
 
+  // A map through which the loops of a materialized value read another value.
+  struct Map {
+    std::uint64_t hash;
+    double elements;  // how often these loops compute an element of the value
+    double most;      // how often they read an element, at most: windows read it several times
+  };
+  // Keeps one of the equal maps.
+  static void unite(std::vector<Map>& maps) {
+    std::ranges::sort(maps, [](const Map& a, const Map& b) { return a.hash != b.hash ? a.hash < b.hash : a.elements > b.elements; });
+    const auto rest = std::ranges::unique(maps, {}, &Map::hash);
+    maps.erase(rest.begin(), rest.end());
+  }
+  // True if computing a value again for each map costs more than a round trip. Maps that read different parts of the value compute nothing
+  // again. A value that contains a reduction is materialized where windows read it.
+  bool is_costly(NodeId id, const std::vector<Map>& maps) const {
+    double all = 0, most = 0;
+    for (const Map& m : maps) all += m.elements, most += reduces_[id] ? 1 : m.most;
+    const double times = std::min(most, all / static_cast<double>(std::max<std::int64_t>(graph_.elements(id), 1)));
+    return cost_[id] * (times - 1) > kRoundTrip || cost_[id] * static_cast<double>(maps.size() - 1) > kMostCopied;
+  }
+
   // Materializes two kinds of values, from the outputs back. The first kind is values read through several maps, or broadcast, that cost
   // more to recompute than a round trip. The second kind is nested subdomains that would become too many.
   void find_recomputed() {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
-    std::vector<std::vector<std::uint64_t>> maps(graph_.size());  // hashes of the maps through which consumers read a value
-    std::vector<bool> reduced(graph_.size(), false);              // a reduction in the same loops reads it
-    std::vector<bool> contracted(graph_.size(), false);           // a contraction reads it
+    std::vector<std::vector<Map>> maps(graph_.size());    // through which consumers read a value
+    std::vector<bool> reduced(graph_.size(), false);      // a reduction in the same loops reads it
+    std::vector<bool> contracted(graph_.size(), false);   // a contraction reads it
     std::vector<std::uint32_t> parts(graph_.size(), 1);   // number of parts into which the nodes up to a materialized value split the loops
     std::vector<bool> in_pieces(graph_.size(), false);    // the value is computed in each of many subdomains
     std::vector<bool> interleaved(graph_.size(), false);  // an interleaving value in the same loops reads it
-    for (NodeId id : wanted_) maps[id].push_back(0);
+    const auto own = [&](NodeId id) { return Map{0, static_cast<double>(graph_.elements(id)), 1}; };
+    for (NodeId id : wanted_) maps[id].push_back(own(id));
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!out_.needed[id] || is_list(id)) continue;
       if (ir::is_contraction(graph_[id].op))
         for (std::int64_t o : graph_.operands(id)) contracted[static_cast<std::size_t>(o)] = true;
       auto& mine = maps[id];
-      std::sort(mine.begin(), mine.end());
-      mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+      unite(mine);
       const Node node = graph_[id];
       const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise || node.op == Op::Place || node.op == Op::Gather;
       if (has_many_boxes(graph_, options_.lists, id) && (mine.size() > 1 || reduced[id])) {
         out_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, 0);
+        mine.assign(1, own(id));
       }
       const bool is_interleaving = interleaves(id);
       if (is_interleaving && (reduced[id] || interleaved[id])) {
         out_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, 0);
+        mine.assign(1, own(id));
       }
       if (out_.boundary[id] != Boundary::Inlined) {
         reduced[id] = interleaved[id] = false;
-        mine.assign(1, 0);
+        mine.assign(1, own(id));
       }
       // a single element is the same through every map: each kernel computes it once
-      const bool again = mine.size() > 1 && (graph_.elements(id) != 1 || in_pieces[id]);
+      const bool again = (mine.size() > 1 || (!mine.empty() && mine[0].most > 1)) && (graph_.elements(id) != 1 || in_pieces[id]);
       if (has_many_boxes(graph_, options_.lists, id) && out_.boundary[id] == Boundary::Inlined) in_pieces[id] = true;
-      if (computed && out_.boundary[id] == Boundary::Inlined && again && cost_[id] * (mine.size() - 1) > kRoundTrip) {
+      if (computed && out_.boundary[id] == Boundary::Inlined && again && is_costly(id, mine)) {
         out_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, 0);
+        mine.assign(1, own(id));
       }
       if (computed && out_.boundary[id] == Boundary::Inlined && parts[id] > 1 && parts[id] * parts_of(id) > kMostParts) {
         out_.boundary[id] = Boundary::Pieces;
-        mine.assign(1, 0);
+        mine.assign(1, own(id));
       }
-      if (in_sequence(node.op)) mine.assign(1, 0);
+      if (in_sequence(node.op)) mine.assign(1, own(id));
       const bool reduces = reduced[id] || in_sequence(node.op);
       const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // the value has separate loops
       const std::uint32_t cut = std::min<std::uint32_t>(1u << 16, (begins ? 1 : parts[id]) * parts_of(id));
@@ -232,21 +254,19 @@ class Finder {
         const bool moves =
             (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(graph_, id)) || node.op == Op::Piecewise;
         const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
-        for (std::uint64_t m : mine) {
+        const auto from = static_cast<double>(graph_.elements(static_cast<NodeId>(o)));
+        const bool is_part = node.op == Op::Piecewise || node.op == Op::Pad;  // read only inside its box
+        const double times =
+            node.op == Op::Window ? static_cast<double>(graph_.shape(id)[static_cast<std::size_t>(graph_.attributes(id)[0])]) : 1;
+        const double share = is_part ? from / std::max(1.0, static_cast<double>(graph_.elements(id))) : 1;
+        for (const Map& m : mine) {
           if (theirs.size() > kMost) break;
-          theirs.push_back(moves ? (m ^ by) * 0x9E3779B97F4A7C15ull : m);
+          theirs.push_back(
+              {moves ? (m.hash ^ by) * 0x9E3779B97F4A7C15ull : m.hash, in_sequence(node.op) ? from : m.elements * share, m.most * times});
         }
       }
       mine.clear();
       mine.shrink_to_fit();
-      if (node.op == Op::Window) {  // windows read each element several times
-        NodeId u = graph_.operand(id, 0);
-        while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
-        const Op op = graph_[u].op;
-        const auto times = static_cast<std::uint64_t>(graph_.shape(id)[static_cast<std::size_t>(graph_.attributes(id)[0])]);
-        if ((ir::is_elementwise(op) || op == Op::Gather) && !reduces_[u] && times > 1 && cost_[u] * times > kRoundTrip)
-          out_.boundary[u] = Boundary::Recompute;
-      }
       if (node.op == Op::Broadcast &&
           (contracted[id] || repeats_outside(id))) {  // an expensive value: computed once, not once for every row
         NodeId u = graph_.operand(id, 0);

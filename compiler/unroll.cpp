@@ -16,15 +16,19 @@
 // stored first, because those loops use few lanes. Rows that a contraction, a scan or a scatter computes are stored before the unrolled
 // operators.
 //
+// A result from which values as large as the operand are computed is stored, so that they do not compute it again.
+//
 // Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its
-// maximum is subtracted from it, or it is summed along other axes. Sliding windows are not left out: they are not an array, and a loop
-// over the elements of one window would be too short for vectors. Also left out: operands with so many operators that computing them in
+// maximum is subtracted from it, or it is summed along other axes. Sliding windows of up to 32 elements are not left out: they are not an
+// array, and a loop over the elements of one window would be too short for vectors. Also left out: operands with so many operators that computing them in
 // place costs more than a round trip.
 #include "compiler/unroll.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "compiler/rewrite.h"
@@ -51,16 +55,25 @@ Op combiner(Op reduction) {
 
 class Unroller {
  public:
-  explicit Unroller(const Graph& graph) : graph_(graph), uses_(graph.size(), 0), largest_(graph.size(), 0), follows_(graph.size(), false) {
+  explicit Unroller(const Graph& graph)
+      : graph_(graph),
+        uses_(graph.size(), 0),
+        largest_(graph.size(), 0),
+        largest_in_place_(graph.size(), 0),
+        follows_(graph.size(), false),
+        is_stored_(graph.size(), false) {
+    for (const NodeId id : graph.outputs) ++uses_[id], largest_in_place_[id] = count(id);
     for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
       const std::int64_t elements = std::max(largest_[id], count(id));
+      const bool passes = is_view(graph[id].op), moves = passes && !keeps_loops(id);
+      const std::int64_t in_place = moves ? 0 : passes ? largest_in_place_[id] : std::max(largest_in_place_[id], count(id));
       for (const std::int64_t o : graph.operands(id)) {
         const auto operand = static_cast<std::size_t>(o);
         ++uses_[operand];
         largest_[operand] = std::max(largest_[operand], elements);
+        largest_in_place_[operand] = std::max(largest_in_place_[operand], in_place);
       }
     }
-    for (const NodeId id : graph.outputs) ++uses_[id];
   }
 
   std::optional<Graph> run() {
@@ -84,13 +97,27 @@ class Unroller {
   const Graph& graph_;
   std::vector<std::uint32_t> uses_;
   std::vector<std::int64_t> largest_;                       // elements of the largest value that depends on the node
+  std::vector<std::int64_t> largest_in_place_;              // the same for values that are computed in loops over the node's axes
   std::map<ListId, std::int64_t> short_rows_;               // by shape of the operand: operators of all sums of its rows, written out
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
   std::vector<bool> follows_;                               // by sum of short rows: Cone::follows
   List axes_;                                               // reduced axes of the current reduction
   std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
-  bool turns_ = false;                                      // arrays are first stored with the reduced axis first
+  std::vector<bool> is_stored_;  // by reduction: its result is stored, since values as large as its operand are computed from it
+  bool turns_ = false;           // arrays are first stored with the reduced axis first
 
+  // True for a view whose readers loop over the axes of its operand.
+  bool keeps_loops(NodeId id) const {
+    const Op op = graph_[id].op;
+    if (op == Op::Broadcast || op == Op::Permute) return true;
+    if (op != Op::Reshape) return false;
+    const auto long_axes = [&](NodeId of) {
+      std::vector<std::int64_t> extents;
+      std::ranges::copy_if(graph_.shape(of), std::back_inserter(extents), [](std::int64_t extent) { return extent != 1; });
+      return extents;
+    };
+    return long_axes(id) == long_axes(graph_.operand(id, 0));
+  }
   std::int64_t count(NodeId id) const { return element_count(graph_.shape(id)); }
 
   // The nodes that compute the operand, element by element. take() returns false if another node needs as many elements of one of these
@@ -142,7 +169,7 @@ class Unroller {
     follows_[id] = cone.follows;
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
-  // Returns the values of short rows to store. Another reduction, a contraction, a scan or a routine reads some of them; its loops use few
+  // Returns the values to store. Besides results (is_stored_) these are values of short rows: another reduction, a contraction, a scan or a routine reads some of them; its loops use few
   // lanes and would compute the values repeatedly. The others are computed from the result of such loops: a separate loop over all rows
   // continues from there.
   std::vector<bool> rows_to_store(const std::vector<bool>& chosen) const {
@@ -151,6 +178,7 @@ class Unroller {
       const Op op = graph_[id].op;
       const bool passes = chosen[id] || is_elementwise(op) || is_view(op);
       depends[id] = chosen[id] && reduces_short_row(id);
+      if (chosen[id] && is_stored_[id]) stored[id] = true;
       if (depends[id] && follows_[id] && !depends[graph_.operand(id, 0)]) stored[graph_.operand(id, 0)] = true;
       for (const std::int64_t o : graph_.operands(id)) {
         auto operand = static_cast<NodeId>(o);
@@ -167,7 +195,7 @@ class Unroller {
     }
     return stored;
   }
-  bool worth_it(NodeId id) const {
+  bool worth_it(NodeId id) {
     const Node node = graph_[id];
     if (!is_reduction(node.op) || is_contraction(node.op)) return false;
     if (reduces_short_row(id) && short_rows_.at(graph_[graph_.operand(id, 0)].shape) <= kMostOfRow) return true;
@@ -179,12 +207,15 @@ class Unroller {
     if (extent < 2 || extent > kMostReread) return false;
     const SumOrder order = sum_order(shape, axes, computed_type(node.dtype));
     const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
-    if (many && (extent <= kMostUnrolled || order.count > kMostReread || axes.size() != 1 || !order.lanes)) return false;
+    if (many && (extent <= kMostUnrolled || order.count > kMostReread || !order.lanes)) return false;
     Cone cone;
-    if (!take(cone, operand, elements, kMostOperators) || cone.follows || (cone.operators + 1) * extent > kMostOperators) return false;
-    if (many && cone.largest_read * kReadAgain > elements) return false;
-    if (cone.windows && !many) return true;
-    if (largest_[id] >= elements) return false;
+    if (!take(cone, operand, elements, kMostOfRow) || cone.follows) return false;
+    const std::int64_t operators = (cone.operators + 1) * extent;
+    is_stored_[id] = largest_[id] >= elements;
+    if (cone.windows && operators <= kMostOfRow) return true;
+    if (operators > kMostOperators || (many && (axes.size() != 1 || cone.largest_read * kReadAgain > elements))) return false;
+    if (axes.size() > 1 && axes.back() + 1 == std::ssize(shape) && shape.back() > 1) return true;  // too short for vectors
+    if (largest_in_place_[id] >= elements) return false;
     for (const auto& [inside, times] : cone.uses)
       if (const Op op = graph_[inside].op; op != Op::Constant && op != Op::Slot && op != Op::Iota && uses_[inside] != times) return false;
     return true;
@@ -250,6 +281,20 @@ class Unroller {
     return k;
   }
 
+  // True if the operand reads sliding windows, element by element.
+  static bool reads_windows(const Graph& graph, NodeId operand) {
+    std::vector<NodeId> open = {operand};
+    std::unordered_set<NodeId> met;
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (graph[id].op == Op::Window) return true;
+      if (!met.insert(id).second || (!is_elementwise(graph[id].op) && !is_view(graph[id].op))) continue;
+      for (const std::int64_t o : graph.operands(id)) open.push_back(static_cast<NodeId>(o));
+    }
+    return false;
+  }
+
   NodeId written_out(Graph& out, const Node& node, NodeId id) {
     const NodeId operand = static_cast<NodeId>(out.operands(node)[0]);
     const List shape = graph_.shape(graph_.operand(id, 0));
@@ -259,7 +304,7 @@ class Unroller {
     for (const std::int64_t axis : axes_) elements *= extents_.emplace_back(shape[static_cast<std::size_t>(axis)]);
     made_.clear();
     const SumOrder order = sum_order(shape, axes_, computed_type(node.dtype));
-    turns_ = order.count > kMostUnrolled;
+    turns_ = order.count > kMostUnrolled && !reads_windows(out, operand);
     std::vector<NodeId> v(kMostReread, kNoNode);  // by position in that order; padding is kNoNode
     for (std::int64_t k = 0; k < elements; ++k) v[static_cast<std::size_t>(order.r_of(k))] = element(out, operand, k, node.shape);
     const auto combined = [&](NodeId a, NodeId b) {
