@@ -62,11 +62,12 @@ class Unroller {
         largest_in_place_(graph.size(), 0),
         follows_(graph.size(), false),
         is_stored_(graph.size(), false) {
-    for (const NodeId id : graph.outputs) ++uses_[id], largest_in_place_[id] = count(id);
+    for (const NodeId id : graph.outputs) ++uses_[id], largest_[id] = largest_in_place_[id] = count(id);
     for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
-      const std::int64_t elements = std::max(largest_[id], count(id));
-      const bool passes = is_view(graph[id].op), moves = passes && !keeps_loops(id);
-      const std::int64_t in_place = moves ? 0 : passes ? largest_in_place_[id] : std::max(largest_in_place_[id], count(id));
+      const Op op = graph[id].op;
+      const std::int64_t mine = is_view(op) ? 0 : count(is_reduction(op) ? graph.operand(id, 0) : id);
+      const std::int64_t elements = std::max(largest_[id], mine);
+      const std::int64_t in_place = is_view(op) && !keeps_loops(id) ? 0 : std::max(largest_in_place_[id], mine);
       for (const std::int64_t o : graph.operands(id)) {
         const auto operand = static_cast<std::size_t>(o);
         ++uses_[operand];
@@ -96,8 +97,8 @@ class Unroller {
  private:
   const Graph& graph_;
   std::vector<std::uint32_t> uses_;
-  std::vector<std::int64_t> largest_;                       // elements of the largest value that depends on the node
-  std::vector<std::int64_t> largest_in_place_;              // the same for values that are computed in loops over the node's axes
+  std::vector<std::int64_t> largest_;                       // iterations of the largest loop that computes values from the node
+  std::vector<std::int64_t> largest_in_place_;              // the same for loops over the node's axes and others
   std::map<ListId, std::int64_t> short_rows_;               // by shape of the operand: operators of all sums of its rows, written out
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
   std::vector<bool> follows_;                               // by sum of short rows: Cone::follows
