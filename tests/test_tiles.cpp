@@ -505,9 +505,72 @@ TEST_CASE("tiles: elements are read at checked indices, with the reference's bit
   }
 }
 
+TEST_CASE("tiles: narrow integers wrap and saturate as in the reference", "[tiles]") {
+  for (const DType type : {i8, u8, i16, u16}) {
+    const NamedArrays inputs = {{"x", run_formula(formula(fmt::format("cast(iota([700]) * 97, {})", name_of(type))), {})[0]},
+                                {"y", run_formula(formula(fmt::format("cast(iota([700]) % 19 - 9, {})", name_of(type))), {})[0]},
+                                {"f", run_formula(formula("(cast(iota([700]), f32) - 350) * 250"), {})[0]}};
+    for (const char* text : {"x + y",
+                             "x - y",
+                             "x*y",
+                             "-x",
+                             "abs(x)",
+                             "x // y",
+                             "x % y",
+                             "fmod(x, y)",
+                             "x**2",
+                             "x & y",
+                             "x | y",
+                             "x ^ y",
+                             "~x",
+                             "maximum(x, y)",
+                             "clamp(x, 3, 90)",
+                             "where(x > y, x, y)",
+                             "x*3 + 7",
+                             "cast(x, f32)*0.5",
+                             "cast(x, i64)*1000",
+                             "cast(cast(x, i32)*3, {})",
+                             "cast(f, {})",
+                             "cast(f*1e30, {})",
+                             "cast(sqrt(f), {})",
+                             "cast(cast(f, f64), {})",
+                             "cast(x > y, {})",
+                             "cast(x, bool)",
+                             "cast(x, u32) + 1",
+                             "cast(x, u64)",
+                             "cast(cast(x, f32)*0.3 + 1, {})"}) {
+      std::string wanted = text;
+      if (const std::size_t at = wanted.find("{}"); at != std::string::npos) wanted.replace(at, 2, name_of(type));
+      INFO(wanted << " of " << name_of(type));
+      const Formula f = formula(wanted, {.mode = Mode::generic, .threads = 1});
+      const FormulaResults got = run_formula(f, inputs);
+      CHECK(f.explain().find("tiled interpreter") != std::string::npos);
+      CHECK(same_bits(got[0], run_formula(formula(wanted, {.mode = Mode::reference}), inputs)[0]));
+    }
+  }
+}
+
+TEST_CASE("tiles: interleaved and short rows, and indices divided by a length, have the reference's bits", "[tiles]") {
+  const NamedArrays inputs = {
+      {"x", random_array({70, 3})}, {"w", random_array({3})}, {"c", random_array({70, 1})}, {"v", random_array({420})}};
+  for (const char* text : {"x*w + c", "softmax(x)", "stack([x, x*2], -1)", "reshape(stack([x, -x], 1), [-1])", "repeat(x, 2, 1)",
+                           "repeat(repeat(x, 2, 0), 3, 1)", "reshape(v[:210], [70, 3])*x", "reshape(x, [-1])[1:200:2]", "tile(x, [2, 3])",
+                           "transpose(x)*w[:, none]", "reshape(transpose(x), [-1, 7])", "reshape(v[7:], [-1, 59]) + 1",
+                           "d = repeat(x, 2, 0) - 1; sum(d)", "cumsum(repeat(w, 9, 0), 0)", "pad(repeat(x, 2, 1), [1, 2], [3, 0])"}) {
+    INFO(text);
+    for (const int threads : {1, 3}) {
+      const Formula f = formula(text, {.mode = Mode::generic, .threads = threads});
+      const FormulaResults got = run_formula(f, inputs), expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
+      CHECK(f.explain().find("tiled interpreter") != std::string::npos);
+      CHECK(f.explain().find("baseline code until") == std::string::npos);
+      for (std::size_t r = 0; r < got.size(); ++r) CHECK(same_bits(got[r], expected[r]));
+    }
+  }
+}
+
 TEST_CASE("tiles: unsupported nests are left to the compiler", "[tiles]") {
-  CHECK(check("%0 = input x : i8[400]\n%1 = neg %0 : i8[400]\nreturn y = %1") == 0);
-  CHECK(check("%0 = input x : f32[400]\n%1 = input y : f32[400]\n%2 = fmod %0, %1 : f32[400]\nreturn y = %2") == 0);
+  CHECK(check("%0 = input x : i8[400]\n%1 = popcount %0 : i8[400]\nreturn y = %1") == 0);
+  CHECK(check("%0 = input x : u16[400]\n%1 = shift_left %0, %0 : u16[400]\nreturn y = %1") == 0);
 }
 
 TEST_CASE("tiles: a first call does not wait for the compiler, a hot one runs compiled code, with equal bits", "[tiles]") {

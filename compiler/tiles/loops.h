@@ -10,12 +10,16 @@
 
 namespace onepass::compiler {
 
+/// True for integers below 32 bits. Tiles hold them as i32.
+constexpr bool is_narrow(DType type) { return type == DType::I8 || type == DType::U8 || type == DType::I16 || type == DType::U16; }
+
 /// Computes y[i] = op(a[i], b[i], c[i]) for 0 <= i < n. y may be one of the operands; other arrays do not overlap. A bool is a byte, 0 or
 /// 1.
 using TileLoop = void (*)(const void* a, const void* b, const void* c, void* y, std::int64_t n);
 
 /// Returns the loop of a primitive. `from` is the type of the operands (for where, of all but the condition). Bit i of `uniform` is set if
-/// operand i is a single element. Returns null for halves, integers below 32 bits and long divisions.
+/// operand i is a single element. Returns null for halves. The only loops of narrow
+/// integers are their conversions from and to i32.
 TileLoop tile_loop(ir::Op op, DType from, DType to, unsigned uniform, const Target& target);
 
 /// Two primitives in one loop. The value between them stays in a register.

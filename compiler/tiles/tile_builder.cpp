@@ -64,7 +64,7 @@ class TileBuilder {
   TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest, target)) {}
 
   std::shared_ptr<const TileProgram> make() {
-    if (nest_.is_routine() || nest_.phases != 1 || (nest_.has_columns() && nest_.runs)) return nullptr;
+    if (nest_.is_routine() || (nest_.has_columns() && nest_.runs)) return nullptr;
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
@@ -96,9 +96,10 @@ class TileBuilder {
     Elsewhere,  // the address that an access uses or that the run sets
   };
   struct Value {
-    DType dtype;
+    DType dtype;  // of the elements; i32 for narrow integers
     Level level;
     Memory memory = Memory::Own;
+    DType type = dtype;  // in the nest
   };
 
   const Nest& nest_;
@@ -322,11 +323,15 @@ class TileBuilder {
     const Statement& s = nest_.body[id];
     const Level level = level_of(s);
     switch (s.kind) {
-      case Kind::Constant: of_[id] = constant(s.dtype, s.bits); return true;
+      case Kind::Constant:
+        of_[id] = constant(s.dtype, s.bits);
+        if (is_narrow(s.dtype)) of_[id] = widened(of_[id]);
+        return of_[id] != kNone;
       case Kind::Slot:
         of_[id] = value(s.dtype, Level::Call);
         form_->slots.push_back({of_[id], program_->layout_.slots + s.at});
-        return !is_half(nest_.slots[s.at]);
+        if (is_narrow(s.dtype)) of_[id] = widened(of_[id]);
+        return of_[id] != kNone && !is_half(nest_.slots[s.at]);
       case Kind::Index: return index(id, level);
       case Kind::Guard: return guard(id, level);
       case Kind::Place: return check(id, level);
@@ -483,8 +488,8 @@ class TileBuilder {
     if (step.kind == Step::Kind::Gather && level == Level::Element) form_->element_ns += kStridedNanoseconds;
     if (step.kind == Step::Kind::Load && level == Level::Element)
       form_->element_ns += !form_->abreast || step.a != kNone ? kStridedNanoseconds : step.in_place ? kPassNanoseconds : kSquareNanoseconds;
-    of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : y;
-    return true;
+    of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : is_narrow(stored) ? widened(y) : y;
+    return of_[id] != kNone;
   }
 
   // Copies a value that is read from its array if the array may be overwritten before the value is used.
@@ -505,9 +510,10 @@ class TileBuilder {
     std::uint32_t stored = spread(of_[s.a], is_inner(s) ? Level::Element : Level::Row);
     if (!to.empty() && to.back().kind == Step::Kind::Store) hold(stored);
     const DType dtype = nest_.buffers[nest_.accesses[s.at].buffer].dtype;
-    if (s.count > 1 || s.b != Statement::kNone || has_derived(nest_.accesses[s.at].linear) ||
-        values_[stored].dtype != (is_half(dtype) ? DType::F32 : dtype))
+    if (s.b != Statement::kNone || has_derived(nest_.accesses[s.at].linear) ||
+        values_[stored].type != (is_half(dtype) ? DType::F32 : dtype))
       return false;
+    if (is_narrow(dtype) && (stored = primitive(Op::Cast, dtype, {stored, kNone, kNone})) == kNone) return false;
     if (const Level level = values_[stored].level; is_half(dtype))
       stored = converted(stored, dtype, true, is_wide(level) ? to : steps(level));
     Step step{.kind = Step::Kind::Store,
@@ -526,6 +532,7 @@ class TileBuilder {
   // Fills a tile with a single element.
   std::uint32_t filled(std::uint32_t id, Level level) {
     const std::uint32_t y = value(values_[id].dtype, level);
+    values_[y].type = values_[id].type;
     steps(level).push_back({.kind = Step::Kind::Fill,
                             .size = static_cast<std::uint8_t>(size_of(values_[id].dtype)),
                             .one = values_[id].level == Level::Call,
@@ -655,7 +662,71 @@ class TileBuilder {
 
   // ---- operators
 
-  std::uint32_t apply(Op op, DType result, std::array<std::uint32_t, 3> operands) {
+  std::uint32_t apply(Op op, DType result, const std::array<std::uint32_t, 3>& operands) {
+    const DType from = values_[operands[static_cast<std::size_t>(ir::info(op).arity) - 1]].type;
+    return is_narrow(from) || is_narrow(result) ? apply_narrow(op, result, from, operands) : primitive(op, result, operands);
+  }
+
+  // Reads a narrow integer as i32.
+  std::uint32_t widened(std::uint32_t a) {
+    const std::uint32_t y = primitive(Op::Cast, DType::I32, {a, kNone, kNone});
+    if (y != kNone) values_[y].type = values_[a].dtype;
+    return y;
+  }
+  // Reduces an i32 modulo the width of a narrow integer.
+  std::uint32_t wrapped(std::uint32_t a, DType type) {
+    if (a == kNone) return kNone;
+    const std::uint32_t y = primitive(Op::Cast, type, {a, kNone, kNone});
+    return y == kNone ? kNone : widened(y);
+  }
+
+  // Operators on narrow integers, or with a narrow result, compute in i32. All of them except shifts and bit counts have the same result
+  // modulo the width.
+  std::uint32_t apply_narrow(Op op, DType result, DType from, const std::array<std::uint32_t, 3>& operands) {
+    const bool is_cast = op == Op::Cast || op == Op::CastUnchecked;
+    if (!is_narrow(result)) {
+      if (is_cast) return primitive(result == DType::I32 ? Op::Identity : op, result, operands);
+      return ir::info(op).types == ir::TypeRule::Compare ? primitive(op, result, operands) : kNone;
+    }
+    if (is_cast) {
+      std::uint32_t y = operands[0];
+      if (!is_narrow(from) && from != DType::I32) y = primitive(op, DType::I32, operands);
+      if (y == kNone || !is_float(from)) return wrapped(y, result);
+      const auto bits = static_cast<int>(8 * size_of(result));
+      const std::int64_t least = is_signed_integer(result) ? -(std::int64_t{1} << (bits - 1)) : 0;
+      const auto limit = [&](std::int64_t v) { return constant(DType::I32, static_cast<std::uint64_t>(static_cast<std::uint32_t>(v))); };
+      y = primitive(Op::Clamp, DType::I32, {y, limit(least), limit(least + (std::int64_t{1} << bits) - 1)});
+      if (y != kNone) values_[y].type = result;
+      return y;
+    }
+    switch (op) {
+      case Op::Maximum:
+      case Op::Minimum:
+      case Op::Clamp:
+      case Op::Where:
+      case Op::Identity: {
+        const std::uint32_t y = primitive(op, DType::I32, operands);
+        if (y != kNone) values_[y].type = result;
+        return y;
+      }
+      case Op::Add:
+      case Op::Sub:
+      case Op::Mul:
+      case Op::Neg:
+      case Op::Abs:
+      case Op::FloorDiv:
+      case Op::Remainder:
+      case Op::Fmod:
+      case Op::IntegerPow:
+      case Op::BitwiseAnd:
+      case Op::BitwiseOr:
+      case Op::BitwiseXor:
+      case Op::BitwiseNot: return wrapped(primitive(op, DType::I32, operands), result);
+      default: return kNone;
+    }
+  }
+
+  std::uint32_t primitive(Op op, DType result, std::array<std::uint32_t, 3> operands) {
     const auto arity = static_cast<std::size_t>(ir::info(op).arity);
     Level level = Level::Call;
     for (std::size_t i = 0; i < arity; ++i) level = level | values_[operands[i]].level;

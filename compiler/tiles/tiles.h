@@ -4,7 +4,8 @@
 // Values pass from loop to loop through that cache, and memory is read once, as in the compiled kernel. Arguments, tasks and result bits
 // are those of the compiled kernel. The first calls of a function run the interpreter while the compiler works (runtime/kernel_cache).
 //
-// TileProgram::of() returns null for unsupported nests: scatters, array lists, interleaved indices, and arithmetic on integers below 32 bits.
+// TileProgram::of() returns null for unsupported nests: scatters, array lists, and reductions, shifts and bit counts of integers
+// below 32 bits.
 #pragma once
 
 #include <cstdint>
