@@ -45,7 +45,8 @@ class Finder {
   const std::vector<NodeId>& wanted_;
   StoredAhead out_;
   std::vector<std::uint32_t> cost_;
-  std::vector<bool> reduces_;  // the value's expression contains a reduction
+  std::vector<bool> reduces_;         // the value's expression contains a reduction
+  std::vector<std::uint32_t> boxes_;  // boxes of Piecewise nodes inside each other in the value's expression: their product
 
   // True if the value is in memory and not computed here.
   bool is_list(NodeId id) const { return options_.lists.reads(id) || options_.lists.assembles(id); }
@@ -59,9 +60,14 @@ class Finder {
       if (out_.needed[id] && !is_list(id))
         for (std::int64_t o : graph_.operands(id)) out_.needed[static_cast<std::size_t>(o)] = true;
     reduces_.assign(graph_.size(), false);
+    boxes_.assign(graph_.size(), 1);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
       const Op op = graph_[id].op;
+      if (!in_sequence(op) && !is_stored(graph_, id)) {
+        for (const std::int64_t o : graph_.operands(id)) boxes_[id] = std::max(boxes_[id], boxes_[static_cast<std::size_t>(o)]);
+        if (op == Op::Piecewise) boxes_[id] = std::min<std::uint32_t>(1u << 16, boxes_[id] * boxes_of(id));
+      }
       std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded                 ? 16
                                                                 : op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal ? 4
                                                                                                                           : 1
@@ -75,6 +81,30 @@ class Finder {
       }
       cost_[id] = in_sequence(op) || is_stored(graph_, id) ? 0 : c;
     }
+  }
+  std::uint32_t boxes_of(NodeId id) const {
+    const std::size_t rank = graph_.shape(id).size();
+    return rank == 0 ? 1 : static_cast<std::uint32_t>(graph_.attributes(id).size() / (2 * rank));
+  }
+  // True for a Piecewise that has an edge of a box along one of these axes.
+  bool has_edges_along(NodeId id, std::uint64_t axes) const {
+    const List shape = graph_.shape(id), operands = graph_.operands(id);
+    for (std::uint32_t k = 0; k < boxes_of(id); ++k)
+      for (std::size_t i = 0; i < shape.size(); ++i)
+        if ((axes >> i & 1) && graph_.shape(static_cast<NodeId>(operands[k]))[i] != shape[i]) return true;
+    return false;
+  }
+  // Returns the axes of an operand that a reduction of these axes of the node reduces: all of them for a view that moves axes.
+  std::uint64_t reduced_axes_of_operand(NodeId id, NodeId operand, std::uint64_t axes) const {
+    const Op op = graph_[id].op;
+    if (in_sequence(op)) {
+      axes = 0;
+      if (ir::is_reduction(op))
+        for (const std::int64_t axis : graph_.attributes(id)) axes |= std::uint64_t{1} << axis;
+      return axes;
+    }
+    const bool keeps = !ir::is_view(op) || op == Op::Slice || op == Op::Pad || op == Op::Broadcast;
+    return keeps || axes == 0 ? axes : (std::uint64_t{1} << graph_.shape(operand).size()) - 1;
   }
   static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
 
@@ -199,9 +229,10 @@ class Finder {
   void find_recomputed() {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
-    std::vector<std::vector<Map>> maps(graph_.size());    // through which consumers read a value
-    std::vector<bool> reduced(graph_.size(), false);      // a reduction in the same loops reads it
-    std::vector<bool> contracted(graph_.size(), false);   // a contraction reads it
+    std::vector<std::vector<Map>> maps(graph_.size());          // through which consumers read a value
+    std::vector<bool> reduced(graph_.size(), false);            // a reduction in the same loops reads it
+    std::vector<std::uint64_t> reduced_axes(graph_.size(), 0);  // axes that such reductions reduce
+    std::vector<bool> contracted(graph_.size(), false);         // a contraction reads it
     std::vector<std::uint32_t> parts(graph_.size(), 1);   // number of parts into which the nodes up to a materialized value split the loops
     std::vector<bool> in_pieces(graph_.size(), false);    // the value is computed in each of many subdomains
     std::vector<bool> interleaved(graph_.size(), false);  // an interleaving value in the same loops reads it
@@ -215,7 +246,8 @@ class Finder {
       unite(mine);
       const Node node = graph_[id];
       const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise || node.op == Op::Place || node.op == Op::Gather;
-      if (has_many_boxes(graph_, options_.lists, id) && (mine.size() > 1 || reduced[id])) {
+      const bool selects = node.op == Op::Piecewise && boxes_[id] > kFewBoxes && has_edges_along(id, reduced_axes[id]);
+      if (selects || (has_many_boxes(graph_, options_.lists, id) && (mine.size() > 1 || reduced[id]))) {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, own(id));
       }
@@ -225,6 +257,7 @@ class Finder {
         mine.assign(1, own(id));
       }
       if (out_.boundary[id] != Boundary::Inlined) {
+        reduced_axes[id] = 0;
         reduced[id] = interleaved[id] = false;
         mine.assign(1, own(id));
       }
@@ -247,6 +280,7 @@ class Finder {
       for (std::size_t k = 0; k < operands.size(); ++k) {
         const auto o = static_cast<std::size_t>(operands[k]);
         if (reduces) reduced[o] = true;
+        if (reduces) reduced_axes[o] |= reduced_axes_of_operand(id, static_cast<NodeId>(o), reduced_axes[id]);
         if (is_interleaving || (interleaved[id] && out_.boundary[id] == Boundary::Inlined && !in_sequence(node.op))) interleaved[o] = true;
         if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
