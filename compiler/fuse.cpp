@@ -716,6 +716,8 @@ class Fuser {
     if (ir::is_routine(graph_[id].op)) return store_routine(id);
     const NodeId base = base_of(id);
     if (base != id && rows_[id].any && !covers(rows_[id], graph_.shape(id))) end_at(base, Boundary::OtherLoops);
+    const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
+    if (id == base && rows_[id].reduced != 0 && !reduces_from(id, level)) rows_[id] = {};  // all results of reductions are in memory
     const Rows& rows = seen_root(id, base);
     auto [domain, axes, reduced, ordered] = space_of(id, rows);
     const std::uint64_t all = (std::uint64_t{1} << domain.size()) - 1;
@@ -723,7 +725,6 @@ class Fuser {
         options_.columns &&
         (!rows.any || (ordered == 0 && rows.order == Op::Input && !rows.columns && rows.sweeps == 1 && has_one_a_column(rows)));
     const std::uint64_t target = rows.columns ? all & ~reduced : reduced;  // the axes that the fusion group must reduce
-    const std::uint32_t level = is_elsewhere(id, base) ? partition_.group_of[base] + 1 : level_[base];
     std::uint32_t group = Partition::kNoGroup;
     const std::vector<std::uint32_t> key = key_of({domain, {}}, id);
     auto& candidates = latest_[key];
@@ -779,6 +780,14 @@ class Fuser {
   // True if the fusion group computes one of the value's reductions. If other fusion groups store all of them, it loads them, so the value
   // is not a column result.
   bool reduces_in(NodeId id, std::uint32_t group) const {
+    return reduces_but_for(id, [&](std::uint32_t in) { return in != group; });
+  }
+  // True if a fusion group from `level` on computes one of the value's reductions.
+  bool reduces_from(NodeId id, std::uint32_t level) const {
+    return reduces_but_for(id, [&](std::uint32_t in) { return in < level; });
+  }
+  // True if the value's expression has a reduction, without values of fusion groups for which `is_loaded` is true.
+  template <class F> bool reduces_but_for(NodeId id, F is_loaded) const {
     std::vector<NodeId> stack = {id};
     std::unordered_set<NodeId> met;
     while (!stack.empty()) {
@@ -786,7 +795,7 @@ class Fuser {
       stack.pop_back();
       if (!met.insert(at).second) continue;
       const std::uint32_t in = partition_.group_of[at];
-      if (at != id && in != Partition::kNoGroup && in != group) continue;
+      if (at != id && in != Partition::kNoGroup && is_loaded(in)) continue;
       if (is_reduction(graph_[at].op)) return true;
       for (const std::int64_t o : graph_.operands(at)) stack.push_back(static_cast<NodeId>(o));
     }
