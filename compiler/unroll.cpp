@@ -191,10 +191,27 @@ class Unroller {
         while (is_view(graph_[operand].op)) operand = graph_.operand(operand, 0);
         const List shape = graph_.shape(operand);
         if (!shape.empty() && shape.back() > 1 && shape.back() <= kMostUnrolled && is_elementwise(graph_[operand].op))
-          stored[operand] = true;
+          stored[needed_again(operand, depends)] = true;
       }
     }
     return stored;
+  }
+  // Returns the value to store for a reduction of `id`: the value from which `id` and others are computed, if only that value depends on
+  // short rows.
+  NodeId needed_again(NodeId id, const std::vector<bool>& depends) const {
+    NodeId found = id;
+    for (NodeId at = id; is_elementwise(graph_[at].op);) {
+      NodeId next = kNoNode;
+      for (const std::int64_t o : graph_.operands(at))
+        if (const auto operand = static_cast<NodeId>(o); depends[operand]) {
+          if (next != kNoNode && next != operand) return found;
+          next = operand;
+        }
+      if (next == kNoNode || graph_[next].shape != graph_[at].shape) return found;
+      at = next;
+      if (uses_[at] > 1 && is_elementwise(graph_[at].op)) found = at;
+    }
+    return found;
   }
   bool worth_it(NodeId id) {
     const Node node = graph_[id];
