@@ -61,7 +61,9 @@ template <class T, Put kPut> void assign(const RoutineRows& rows, std::int64_t b
         if (static_cast<std::uint64_t>(*place) >= static_cast<std::uint64_t>(n)) continue;  // an error of the call
         T* const there = result + at[0].result + *place * step.result;
         const T* const by = updates + at[0].updates + i * step.updates;
-        for (std::int64_t b = 0; b < count; ++b) update(there[b], by[b]);
+        if constexpr (kPut == Put::Set) std::copy_n(by, count, there);
+        else
+          for (std::int64_t b = 0; b < count; ++b) update(there[b], by[b]);
         continue;
       }
       for (std::int64_t b = 0; b < count; ++b) {

@@ -282,6 +282,26 @@ TEST_CASE("short rows: reductions of strided, reversed and transposed rows", "[s
     }
 }
 
+// The rows are read at indices that are themselves rows in lanes.
+TEST_CASE("short rows: reductions of rows read at indices from data", "[short_rows]") {
+  const ir::Graph graph = ir::parse_graph(R"(
+    %0 = input x : f32[64, 1, 64, 4]
+    %1 = argsort %0 {1, 1} : i64[64, 1, 64, 4]
+    %2 = gather %0, %1 {1} : f32[64, 1, 64, 4]
+    %3 = contract_lanes %2, %2 {3} : f32[64, 1, 64]
+    %4 = permute %2 {1, 0, 2, 3} : f32[1, 64, 64, 4]
+    %5 = reshape %4 : f32[64, 64, 4]
+    %6 = iota {1} : i64[64, 1, 64, 4]
+    %7 = equal %6, %1 : bool[64, 1, 64, 4]
+    %8 = constant 0 = 0x00000000 : f32[64, 1, 64, 4]
+    %9 = where %7, %0, %8 : f32[64, 1, 64, 4]
+    %10 = reshape %9 : f32[64, 64, 4]
+    %11 = contract_lanes %10, %5 {2} : f32[64, 64]
+    return a = %3, b = %11
+  )");
+  for (const bool strided : {false, true}) check(graph, {}, strided);
+}
+
 // Squares of short rows may extend beyond an array.
 TEST_CASE("short rows: reductions read and write nothing past an array's end", "[short_rows]") {
   for (const DType type : {f32, f64, f16})

@@ -326,7 +326,7 @@ Program rows_in_lanes(Arranged a, const Schedule& schedule) {
   const std::vector<Memory::Part> layout = {{v, Digit::Kind::Whole, kMostInLanes}};
   for (Id i = 0; i < a.program().lines.size(); ++i) {
     const Line l = a.program().lines[i];
-    if (l.code != Code::Load || !is_turned(l.at)) continue;
+    if (l.code != Code::Load || !is_turned(l.at) || l.a != kNone || l.guard != kNone) continue;
     const auto memory = static_cast<Id>(a.program().memories.size());
     a(stage(a.program(), i, a.loop_around(i, v)));
     a(lay_out(a.program(), memory, layout));
