@@ -107,6 +107,7 @@ bool is_read_again(const Graph& graph, NodeId reduction) {
 bool has_small_lengths(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Op op = graph[id].op;
+    if (is_contraction(op) && has_small_product_lengths(graph, id)) return true;
     if (!is_reduction(op) || is_contraction(op)) continue;
     if ((op == Op::ReduceSum || op == Op::ReduceProd) && has_two_rows(graph, id)) return true;
     if (has_few_columns(graph, id)) return true;

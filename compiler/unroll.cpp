@@ -16,12 +16,15 @@
 // stored first, because those loops use few lanes. Rows that a contraction, a scan or a scatter computes are stored before the unrolled
 // operators.
 //
+// Products of many short rows with one small matrix, such as a color matrix or a rotation of points, are written out, too: one vector for
+// each column of the result.
+//
 // A result from which values as large as the operand are computed is stored, so that they do not compute it again.
 //
 // Left out on purpose: another operand that is also used as a whole, since it then takes one pass over the array. For example, its
 // maximum is subtracted from it, or it is summed along other axes. Sliding windows of up to 32 elements are not left out: they are not an
-// array, and a loop over the elements of one window would be too short for vectors. Also left out: operands with so many operators that computing them in
-// place costs more than a round trip.
+// array, and a loop over the elements of one window would be too short for vectors. Also left out: operands with so many operators that
+// computing them in place costs more than a round trip.
 #include "compiler/unroll.h"
 
 #include <algorithm>
@@ -40,9 +43,11 @@ using namespace ir;
 
 namespace {
 
-constexpr int kMostOperators = 96;       // for all elements together; an expanded function counts as sixteen
-constexpr int kMostOfRow = 384;          // the same limit for all sums of short rows of one shape
-constexpr std::int64_t kReadAgain = 16;  // minimum number of reads that justifies transposing an array
+constexpr int kMostOperators = 96;          // for all elements together; an expanded function counts as sixteen
+constexpr int kMostOfRow = 384;             // the same limit for all sums of short rows of one shape
+constexpr std::int64_t kFewestRows = 64;    // of a product with a small matrix
+constexpr std::int64_t kMostProducts = 40;  // for each of these rows
+constexpr std::int64_t kReadAgain = 16;     // minimum number of reads that justifies transposing an array
 
 Op combiner(Op reduction) {
   switch (reduction) {
@@ -170,17 +175,17 @@ class Unroller {
     follows_[id] = cone.follows;
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
-  // Returns the values to store. Besides results (is_stored_) these are values of short rows: another reduction, a contraction, a scan or a routine reads some of them; its loops use few
-  // lanes and would compute the values repeatedly. The others are computed from the result of such loops: a separate loop over all rows
-  // continues from there.
+  // Returns the values to store. Besides results (is_stored_), these are values of short rows. Another reduction, a contraction, a scan or a
+  // routine reads some of them; its loops use few lanes and would compute the values repeatedly. The others are computed from the result of
+  // such loops: a separate loop over all rows continues from there.
   std::vector<bool> rows_to_store(const std::vector<bool>& chosen) const {
     std::vector<bool> depends(graph_.size(), false), stored(graph_.size(), false);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Op op = graph_[id].op;
       const bool passes = chosen[id] || is_elementwise(op) || is_view(op);
-      depends[id] = chosen[id] && reduces_short_row(id);
+      depends[id] = chosen[id] && (reduces_short_row(id) || is_contraction(op));
       if (chosen[id] && is_stored_[id]) stored[id] = true;
-      if (depends[id] && follows_[id] && !depends[graph_.operand(id, 0)]) stored[graph_.operand(id, 0)] = true;
+      if (depends[id] && !is_contraction(op) && follows_[id] && !depends[graph_.operand(id, 0)]) stored[graph_.operand(id, 0)] = true;
       for (const std::int64_t o : graph_.operands(id)) {
         auto operand = static_cast<NodeId>(o);
         if (!depends[operand]) continue;
@@ -213,9 +218,31 @@ class Unroller {
     }
     return found;
   }
+  // True for a product of many short rows with one small matrix.
+  bool is_small_product(NodeId id) const {
+    const List to = graph_.shape(id);
+    if (graph_[id].op != Op::ContractRows || is_half(graph_[id].dtype) || !has_small_product_lengths(graph_, id)) return false;
+    if (count(id) / to.back() < kFewestRows) return false;
+    int matrices = 0, operators = 0;
+    for (const std::int64_t o : graph_.operands(id)) {
+      const auto operand = static_cast<NodeId>(o);
+      if (graph_[operand].op != Op::Broadcast) return false;
+      Cone cone;
+      if (!take(cone, graph_.operand(operand, 0), count(operand), kMostOfRow) || cone.follows) return false;
+      operators += cone.operators;
+      const List was = graph_.shape(graph_.operand(operand, 0));  // the rows [.., 1, k], or the matrix [1, .., n, k]
+      const std::size_t rank = was.size();
+      const bool is_matrix = was[rank - 2] == to.back() && std::ranges::all_of(was.first(rank - 2), [](std::int64_t e) { return e == 1; });
+      if (!is_matrix && was[rank - 2] != 1) return false;
+      matrices += is_matrix;
+    }
+    const std::int64_t products = to.back() * graph_.shape(graph_.operand(id, 0)).back();
+    return matrices == 1 && products <= kMostProducts && (operators + 1) * products <= kMostOfRow;
+  }
   bool worth_it(NodeId id) {
     const Node node = graph_[id];
-    if (!is_reduction(node.op) || is_contraction(node.op)) return false;
+    if (!is_reduction(node.op)) return false;
+    if (is_contraction(node.op)) return is_small_product(id);
     if (reduces_short_row(id) && short_rows_.at(graph_[graph_.operand(id, 0)].shape) <= kMostOfRow) return true;
     const NodeId operand = graph_.operand(id, 0);
     const List axes = graph_.attributes(id), shape = graph_.shape(operand);
@@ -321,6 +348,20 @@ class Unroller {
     std::int64_t elements = 1;
     for (const std::int64_t axis : axes_) elements *= extents_.emplace_back(shape[static_cast<std::size_t>(axis)]);
     made_.clear();
+    if (is_contraction(node.op)) {  // one block: products are added in sequence
+      turns_ = false;
+      const auto factor = static_cast<NodeId>(out.operands(node)[1]);
+      NodeId sum = kNoNode;
+      for (std::int64_t k = 0; k < elements; ++k) {
+        const NodeId a = element(out, operand, k, node.shape), b = element(out, factor, k, node.shape);
+        if (sum != kNoNode && is_float(node.dtype)) sum = out.add(Op::Fma, node.dtype, node.shape, {a, b, sum});
+        else {
+          const NodeId product = out.add(Op::Mul, node.dtype, node.shape, {a, b});
+          sum = sum == kNoNode ? product : out.add(Op::Add, node.dtype, node.shape, {product, sum});
+        }
+      }
+      return sum;
+    }
     const SumOrder order = sum_order(shape, axes_, computed_type(node.dtype));
     turns_ = order.count > kMostUnrolled && !reads_windows(out, operand);
     std::vector<NodeId> v(kMostReread, kNoNode);  // by position in that order; padding is kNoNode
@@ -337,5 +378,11 @@ class Unroller {
 }  // namespace
 
 std::optional<Graph> unroll(const Graph& graph) { return Unroller(graph).run(); }
+
+bool has_small_product_lengths(const Graph& graph, NodeId id) {
+  const List axes = graph.attributes(id), from = graph.shape(graph.operand(id, 0)), to = graph.shape(id);
+  if (graph[id].op != Op::ContractRows || axes.size() != 1 || axes[0] + 1 != std::ssize(from) || to.empty()) return false;
+  return from.back() >= 2 && from.back() <= kMostUnrolled && to.back() >= 2 && to.back() <= kMostUnrolled;
+}
 
 }  // namespace onepass::compiler

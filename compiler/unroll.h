@@ -17,6 +17,9 @@ std::optional<ir::Graph> unroll(const ir::Graph& graph);
 
 inline constexpr std::int64_t kMostUnrolled = 8, kMostReread = 32;
 
+/// True if the lengths of a contraction allow unroll to write it out: rows and columns of 2 to kMostUnrolled elements.
+bool has_small_product_lengths(const ir::Graph& graph, ir::NodeId id);
+
 /// The attribute of an Identity that fuse always materializes.
 inline constexpr std::int64_t kStored = -1;
 inline bool is_stored(const ir::Graph& graph, ir::NodeId id) {

@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "compiler/fuse.h"
 #include "compiler/plan/plan.h"
 #include "compiler/simplify.h"
+#include "compiler/unroll.h"
 #include "every_mode.h"
 #include "golden.h"
 #include "how_long.h"
@@ -300,6 +303,35 @@ TEST_CASE("short rows: reductions of rows read at indices from data", "[short_ro
     return a = %3, b = %11
   )");
   for (const bool strided : {false, true}) check(graph, {}, strided);
+}
+
+TEST_CASE("short rows: products with a small matrix are written out", "[short_rows]") {
+  const std::optional<ir::Graph> graph = unroll(optimised("p @ m", {{"p", {4096, 4}}, {"m", {4, 3}}}));
+  REQUIRE(graph);
+  CHECK(plans_of(ir::prune(*graph)).at(0).nest.phases == 3);
+  // One formula: neither the lengths of a product that is written out nor those of another one may be taken for each other.
+  for (const char* text : {"p @ m", "maximum((p*2) @ m - 1, 0)", "y = p @ m; s = sum(y*y); r = y / norm(y, -1, keepdims=true)"}) {
+    INFO(text);
+    const Formula f = formula(text, {.mode = Mode::generic});
+    for (const auto& [rows, k, n] : std::vector<std::array<std::int64_t, 3>>{{300, 4, 4},
+                                                                             {300, 5, 4},
+                                                                             {300, 4, 5},
+                                                                             {300, 2, 8},
+                                                                             {300, 8, 8},
+                                                                             {300, 8, 2},
+                                                                             {300, 12, 4},
+                                                                             {300, 4, 20},
+                                                                             {3, 4, 4},
+                                                                             {70, 3, 3}}) {
+      INFO(rows << " rows, " << k << " by " << n);
+      const NamedArrays inputs = {{"p", random_array({rows, k})}, {"m", random_array({k, n}, f32, 2)}};
+      const FormulaResults got = run_formula(f, inputs), expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
+      for (std::size_t i = 0; i < got.size(); ++i) CHECK(bytes_of(got[i]) == bytes_of(expected[i]));
+    }
+  }
+  for (const DType type : {f32, f64, f16, DType::I32})
+    same_everywhere("q @ m", {{"q", random_array({9, 40, 3}, type)}, {"m", random_array({3, 3}, type, 2)}});
+  same_everywhere("q @ transpose(m)", {{"q", random_array({90, 3})}, {"m", random_array({5, 3})}});
 }
 
 // Squares of short rows may extend beyond an array.

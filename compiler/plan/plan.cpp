@@ -176,8 +176,13 @@ std::int64_t Planner::elements_of(const Planned& p) {
 // Returns the instructions of an iteration.
 double Planner::work_of(const Planned& p) {
   double n = 0;
-  for (const Statement& s : p.nest.body)
+  constexpr double kGathered = 8;  // elements of rows that are apart in memory
+  for (const Statement& s : p.nest.body) {
     if (s.kind == Statement::Kind::Op) n += instructions_of(s.op);
+    if (s.kind != Statement::Kind::Load) continue;
+    const std::vector<std::int64_t>& by = p.numbers.coefficients[p.nest.accesses[s.at].linear];
+    if (std::any_of(by.begin() + p.nest.loops(), by.end(), [](std::int64_t c) { return std::abs(c) > 1; })) n += kGathered;
+  }
   return n;
 }
 
