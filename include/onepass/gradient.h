@@ -156,8 +156,18 @@ template <class F, detail::HasTensors X> X jacobian(F&& f, const X& x, JacobianB
   return result;
 }
 
+namespace detail {
+/// Replaces the numbers and `none` among the gradients of a custom_vjp, which mean no gradient, by Tensors of 0.
+template <class G> auto with_zeros(const G& gradients) {
+  if constexpr (std::is_arithmetic_v<G> || std::is_same_v<G, None>) return Tensor(0);
+  else if constexpr (requires { std::tuple_size<G>::value; })
+    return std::apply([](const auto&... each) { return std::tuple{with_zeros(each)...}; }, gradients);
+  else return gradients;
+}
+}  // namespace detail
+
 /// A function with a user-written derivative. `backward(args…, result, cotangent)` returns the gradient by each argument, nested like the
-/// arguments (a tuple for several); a literal 0 means no gradient. Both functions are recorded like all other functions.
+/// arguments (a tuple for several); a literal 0 or `none` means no gradient. Both functions are recorded like all other functions.
 ///
 /// Integer arguments, numbers and captured values get no gradient. Higher derivatives differentiate the operators that backward records.
 ///
@@ -185,7 +195,7 @@ template <class F, class B> class CustomVjp {
           const Tensor *x = xs.data(), *y = ys.data(), *dy = dys.data();
           const auto at = std::apply([&](const A&... a) { return std::tuple<A...>{detail::with_tensors<A>(a, x)...}; }, args);
           const R of = detail::with_tensors<R>(result, y), by = detail::with_tensors<R>(result, dy);
-          const auto gradients = std::apply([&](const A&... a) { return (*backward)(a..., of, by); }, at);
+          const auto gradients = detail::with_zeros(std::apply([&](const A&... a) { return (*backward)(a..., of, by); }, at));
           static_assert(detail::HasTensors<std::remove_cvref_t<decltype(gradients)>>,
                         "onepass: the backward function passed to custom_vjp must return one gradient for each argument");
           return detail::tensors_in(gradients);
