@@ -151,6 +151,29 @@ Expr flipped(Expr x, std::int64_t axis) {
   return view(x, Op::Slice, x.shape(), box);
 }
 
+/// The gradient of windows that do not overlap is a view of the cotangent: each element is in one window at most.
+Expr gradient_of_apart_windows(Expr g, std::size_t axis, std::int64_t step, ListId from) {
+  Graph& graph = g.graph();
+  const auto shape_of = [&](Expr x) { return std::vector<std::int64_t>(graph.list(x.shape()).begin(), graph.list(x.shape()).end()); };
+  const auto placed = [&](Expr x, std::size_t along, std::int64_t extent) {  // cut or filled with zeros at the end of an axis
+    std::vector<std::int64_t> to = shape_of(x), box(2 * to.size(), 0);
+    if (to[along] == extent) return x;
+    std::fill(box.begin() + static_cast<std::ptrdiff_t>(to.size()), box.end(), 1);
+    const Op op = extent < to[along] ? Op::Slice : Op::Pad;
+    to[along] = extent;
+    return view(x, op, graph.intern(to), box);
+  };
+  g = placed(g, axis, step);
+  std::vector<std::int64_t> turned = shape_of(g), order(turned.size()), line;
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  std::swap(turned[axis], turned[axis + 1]);
+  std::swap(order[axis], order[axis + 1]);
+  for (std::size_t i = 0; i < turned.size(); ++i)
+    if (i == axis + 1) line.back() *= turned[i];
+    else line.push_back(turned[i]);
+  return placed(reshape(view(g, Op::Permute, graph.intern(turned), order), graph.intern(line)), axis, graph.list(from)[axis]);
+}
+
 /// The windows read x at place*step + index*spacing. g, stretched by the step and padded, is read through windows again. In these windows,
 /// x's own element is at the last index minus `index`. The sum is over the index axis in front, so rows are added.
 Expr window_gradient(Expr g, List attributes, ListId from) {
@@ -161,6 +184,7 @@ Expr window_gradient(Expr g, List attributes, ListId from) {
   const std::size_t rank = shape.size();
   const std::int64_t width = shape[axis], n = was[axis];
   if (element_count(shape) == 0) return {graph, graph.constant(g.dtype(), from, 0)};
+  if (spacing == 1 && step > 1 && step >= width) return gradient_of_apart_windows(g, axis, step, from);
   std::vector<std::int64_t> padded(shape.begin(), shape.end()), box(2 * rank, 0);
   std::fill(box.begin() + static_cast<std::ptrdiff_t>(rank), box.end(), 1);
   padded[axis + 1] = n + (width - 1) * spacing;

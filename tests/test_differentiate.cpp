@@ -299,6 +299,21 @@ TEST_CASE("differentiate: every other differentiable operator and its derivative
   }
 }
 
+TEST_CASE("differentiate: windows of every step, width and spacing, which overlap, touch or leave elements out", "[differentiate]") {
+  for (const std::int64_t step : {1, 2, 3, 5})
+    for (const std::int64_t width : {1, 2, 3, 4})
+      for (const std::int64_t spacing : {1, 2})
+        for (const std::int64_t n : {7, 12}) {
+          INFO("windows of " << width << " of " << n << ", step " << step << ", spacing " << spacing);
+          const std::int64_t reach = (width - 1) * spacing + 1;
+          if (reach > n) continue;
+          Numeric numeric(60);
+          const Expr x = numeric.input({2, n, 2});
+          const Expr y = view(Op::Window, x, {2, width, (n - reach) / step + 1, 2}, {1, step, spacing});
+          numeric.check({(y * y).id()}, {x.id()}, 2);
+        }
+}
+
 TEST_CASE("differentiate: a product over axes, with any number of zeros", "[differentiate]") {
   for (const int zeros : {0, 1, 2, 3, 4}) {
     INFO(zeros << " zeros");
