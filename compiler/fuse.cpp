@@ -795,7 +795,7 @@ class Fuser {
       stack.pop_back();
       if (!met.insert(at).second) continue;
       const std::uint32_t in = partition_.group_of[at];
-      if (at != id && in != Partition::kNoGroup && is_loaded(in)) continue;
+      if (at != id && in != Partition::kNoGroup && !ir::is_view(graph_[at].op) && is_loaded(in)) continue;  // Partition::loads
       if (is_reduction(graph_[at].op)) return true;
       for (const std::int64_t o : graph_.operands(at)) stack.push_back(static_cast<NodeId>(o));
     }

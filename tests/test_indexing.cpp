@@ -197,6 +197,21 @@ TEST_CASE("indexing: derivatives", "[indexing]") {
   CHECK(slopes[5] == Approx(std::exp(3.0) / s - 1));
 }
 
+TEST_CASE("indexing: a result that is stored as a view is computed again by kernels that read the value under it", "[indexing]") {
+  const char* const text = R"(fn f(k, x) {
+    a = scatter_add(zeros([3, 2, 7]), k, x, 0)
+    m = max(a, 1, keepdims=true)
+    b = scatter_add(ones([3, 2, 7]), k, x*2, 0)
+    y = where(x == m, b, 0)
+    return y, m, b
+  })";
+  const Array k = Array::from(Integers(14, 1), {1, 2, 7}), x = random_array({1, 2, 7});
+  const op::Formula f = op::formula(text, {.mode = Mode::generic});
+  const op::FormulaResults got = f({k, x}), expected = op::formula(text, {.mode = Mode::reference})({k, x});
+  for (std::size_t i = 0; i < got.size(); ++i) CHECK(bytes_of(got[i]) == bytes_of(expected[i]));
+  CHECK(f.stats().fallbacks == 0);
+}
+
 TEST_CASE("indexing: a bad index is an error of the call in every mode, and no result is written", "[indexing]") {
   const Array x = random_array({5, 7});
   const auto check = [&](const char* text, const Array& i, const char* message, const Array& u = Array::from({1.0f})) {
