@@ -184,8 +184,8 @@ class Finder {
     const Op op = graph_[id].op;
     if (op == Op::Pad) return 3;
     if (op != Op::Piecewise || has_many_boxes(graph_, options_.lists, id)) return 1;
-    const std::size_t rank = graph_.shape(id).size(), boxes = rank == 0 ? 1 : graph_.attributes(id).size() / (2 * rank);
-    return std::max<std::uint32_t>(static_cast<std::uint32_t>(boxes), graph_.operands(id).size() > boxes ? 3 : 1);
+    const std::uint32_t boxes = boxes_of(id);
+    return std::max<std::uint32_t>(boxes, graph_.operands(id).size() > boxes ? 3 : 1);
   }
 
   // Returns a hash of the map through which a Piecewise reads its k-th operand: the box's start and steps, without axes of extent 1. So the

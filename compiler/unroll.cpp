@@ -31,7 +31,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <unordered_set>
 #include <vector>
 
 #include "compiler/rewrite.h"
@@ -66,7 +65,8 @@ class Unroller {
         largest_(graph.size(), 0),
         largest_in_place_(graph.size(), 0),
         follows_(graph.size(), false),
-        is_stored_(graph.size(), false) {
+        is_stored_(graph.size(), false),
+        reads_windows_(graph.size(), false) {
     for (const NodeId id : graph.outputs) ++uses_[id], largest_[id] = largest_in_place_[id] = count(id);
     for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
       const Op op = graph[id].op;
@@ -109,8 +109,9 @@ class Unroller {
   std::vector<bool> follows_;                               // by sum of short rows: Cone::follows
   List axes_;                                               // reduced axes of the current reduction
   std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
-  std::vector<bool> is_stored_;  // by reduction: its result is stored, since values as large as its operand are computed from it
-  bool turns_ = false;           // arrays are first stored with the reduced axis first
+  std::vector<bool> is_stored_;      // by reduction: its result is stored, since values as large as its operand are computed from it
+  std::vector<bool> reads_windows_;  // by reduction: Cone::windows
+  bool turns_ = false;               // arrays are first stored with the reduced axis first
 
   // True for a view whose readers loop over the axes of its operand.
   bool keeps_loops(NodeId id) const {
@@ -257,6 +258,7 @@ class Unroller {
     if (!take(cone, operand, elements, kMostOfRow) || cone.follows) return false;
     const std::int64_t operators = (cone.operators + 1) * extent;
     is_stored_[id] = largest_[id] >= elements;
+    reads_windows_[id] = cone.windows;
     if (cone.windows && operators <= kMostOfRow) return true;
     if (operators > kMostOperators || (many && (axes.size() != 1 || cone.largest_read * kReadAgain > elements))) return false;
     if (axes.size() > 1 && axes.back() + 1 == std::ssize(shape) && shape.back() > 1) return true;  // too short for vectors
@@ -326,20 +328,6 @@ class Unroller {
     return k;
   }
 
-  // True if the operand reads sliding windows, element by element.
-  static bool reads_windows(const Graph& graph, NodeId operand) {
-    std::vector<NodeId> open = {operand};
-    std::unordered_set<NodeId> met;
-    while (!open.empty()) {
-      const NodeId id = open.back();
-      open.pop_back();
-      if (graph[id].op == Op::Window) return true;
-      if (!met.insert(id).second || (!is_elementwise(graph[id].op) && !is_view(graph[id].op))) continue;
-      for (const std::int64_t o : graph.operands(id)) open.push_back(static_cast<NodeId>(o));
-    }
-    return false;
-  }
-
   NodeId written_out(Graph& out, const Node& node, NodeId id) {
     const NodeId operand = static_cast<NodeId>(out.operands(node)[0]);
     const List shape = graph_.shape(graph_.operand(id, 0));
@@ -363,7 +351,7 @@ class Unroller {
       return sum;
     }
     const SumOrder order = sum_order(shape, axes_, computed_type(node.dtype));
-    turns_ = order.count > kMostUnrolled && !reads_windows(out, operand);
+    turns_ = order.count > kMostUnrolled && !reads_windows_[id];
     std::vector<NodeId> v(kMostReread, kNoNode);  // by position in that order; padding is kNoNode
     for (std::int64_t k = 0; k < elements; ++k) v[static_cast<std::size_t>(order.r_of(k))] = element(out, operand, k, node.shape);
     const auto combined = [&](NodeId a, NodeId b) {

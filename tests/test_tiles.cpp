@@ -478,6 +478,20 @@ TEST_CASE("tiles: random graphs have the reference's bits", "[tiles][random]") {
   CHECK(tiled > 0);
 }
 
+namespace {
+// Checks that all kernels of a formula's first call run tiled, with the reference's bits.
+void check_tiled(const std::string& text, const NamedArrays& inputs) {
+  INFO(text);
+  for (const int threads : {1, 3}) {
+    const Formula f = formula(text, {.mode = Mode::generic, .threads = threads});
+    const FormulaResults got = run_formula(f, inputs), expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
+    CHECK(f.explain().find("tiled interpreter") != std::string::npos);
+    CHECK(f.explain().find("baseline code until") == std::string::npos);
+    for (std::size_t r = 0; r < got.size(); ++r) CHECK(same_bits(got[r], expected[r]));
+  }
+}
+}  // namespace
+
 TEST_CASE("tiles: elements are read at checked indices, with the reference's bits", "[tiles]") {
   const auto indices = []<class T>(std::vector<std::int64_t> shape, T least) {  // from `least` to 36
     std::vector<T> out(static_cast<std::size_t>(ir::element_count(shape)));
@@ -493,16 +507,8 @@ TEST_CASE("tiles: elements are read at checked indices, with the reference's bit
        {"take(x, k, 1)*2 + y", "take(x, j, 1)", "take(transpose(x), k, 0)", "take(h, b, 1)*h[:, :1]", "take_along_axis(x, p, 1)",
         "take(d, b, 0)", "cumsum(take(d, b, 0), 0)", "cumsum(take(x, k, 1), 1)", "sum(take(x, k, 1)*y, 1)", "sum(take(x, k, 1), 0)",
         "softmax(take(x, k, 1))", "max(take_along_axis(x, p, 1), 1)", "cross_entropy(x, j)", "cross_entropy(x*2, j)", "take(x, k[3], 1)",
-        "pad(take(d, b, 0), 3, 4)", "m = mean(cross_entropy(x @ transpose(x), j)); g = grad(m, [x])"}) {
-    INFO(text);
-    for (const int threads : {1, 3}) {
-      const Formula f = formula(text, {.mode = Mode::generic, .threads = threads});
-      const FormulaResults got = run_formula(f, inputs), expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
-      CHECK(f.explain().find("tiled interpreter") != std::string::npos);
-      CHECK(f.explain().find("baseline code until") == std::string::npos);
-      for (std::size_t r = 0; r < got.size(); ++r) CHECK(same_bits(got[r], expected[r]));
-    }
-  }
+        "pad(take(d, b, 0), 3, 4)", "m = mean(cross_entropy(x @ transpose(x), j)); g = grad(m, [x])"})
+    check_tiled(text, inputs);
 }
 
 TEST_CASE("tiles: narrow integers wrap and saturate as in the reference", "[tiles]") {
@@ -556,16 +562,8 @@ TEST_CASE("tiles: interleaved and short rows, and indices divided by a length, h
   for (const char* text : {"x*w + c", "softmax(x)", "stack([x, x*2], -1)", "reshape(stack([x, -x], 1), [-1])", "repeat(x, 2, 1)",
                            "repeat(repeat(x, 2, 0), 3, 1)", "reshape(v[:210], [70, 3])*x", "reshape(x, [-1])[1:200:2]", "tile(x, [2, 3])",
                            "transpose(x)*w[:, none]", "reshape(transpose(x), [-1, 7])", "reshape(v[7:], [-1, 59]) + 1",
-                           "d = repeat(x, 2, 0) - 1; sum(d)", "cumsum(repeat(w, 9, 0), 0)", "pad(repeat(x, 2, 1), [1, 2], [3, 0])"}) {
-    INFO(text);
-    for (const int threads : {1, 3}) {
-      const Formula f = formula(text, {.mode = Mode::generic, .threads = threads});
-      const FormulaResults got = run_formula(f, inputs), expected = run_formula(formula(text, {.mode = Mode::reference}), inputs);
-      CHECK(f.explain().find("tiled interpreter") != std::string::npos);
-      CHECK(f.explain().find("baseline code until") == std::string::npos);
-      for (std::size_t r = 0; r < got.size(); ++r) CHECK(same_bits(got[r], expected[r]));
-    }
-  }
+                           "d = repeat(x, 2, 0) - 1; sum(d)", "cumsum(repeat(w, 9, 0), 0)", "pad(repeat(x, 2, 1), [1, 2], [3, 0])"})
+    check_tiled(text, inputs);
 }
 
 TEST_CASE("tiles: unsupported nests are left to the compiler", "[tiles]") {

@@ -18,8 +18,8 @@ constexpr bool is_narrow(DType type) { return type == DType::I8 || type == DType
 using TileLoop = void (*)(const void* a, const void* b, const void* c, void* y, std::int64_t n);
 
 /// Returns the loop of a primitive. `from` is the type of the operands (for where, of all but the condition). Bit i of `uniform` is set if
-/// operand i is a single element. Returns null for halves. The only loops of narrow
-/// integers are their conversions from and to i32.
+/// operand i is a single element. Returns null for halves. The only loops of narrow integers
+/// are their conversions from and to i32.
 TileLoop tile_loop(ir::Op op, DType from, DType to, unsigned uniform, const Target& target);
 
 /// Two primitives in one loop. The value between them stays in a register.
