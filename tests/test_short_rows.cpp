@@ -364,3 +364,13 @@ TEST_CASE("short rows: some of two to four columns are read in whole vectors", "
                       {{"x", random_array({rows, columns})}});
     }
 }
+
+// Random numbers come four at a time. The last group of four elements of x may extend beyond its end.
+TEST_CASE("short rows: a group of which an element lies behind the array is not read in whole vectors", "[short_rows]") {
+  for (const DType type : {f32, u8})
+    for (const std::int64_t length : {31, 63, 61, 62}) {
+      INFO(name_of(type) << " " << length);
+      check_guarded(optimised("x + normal(5, x.shape)", {{"x", {length}}}, type));
+      check_guarded(optimised("roll(x, 2)*normal(5, x.shape)", {{"x", {length}}}, type));
+    }
+}

@@ -225,8 +225,7 @@ Value* Emitter::load(Body& body, const Statement& s) {
   const Coefficient along = nest_.linears[nest_.accesses[access].linear].of[nest_.vector_loop()];
   if (along == Coefficient::MinusOne && !varies_derived(access) && mask == body.mask) return from_memory(t, reversed(body, access, type));
   if (!mask && !varies_derived(access)) {
-    if (const std::uint32_t first = nest_.accesses[access].first; first != kNone && !nest_.is_group_guarded(first))
-      return from_memory(t, sorted_out(body, access, type));
+    if (nest_.accesses[access].first != kNone) return from_memory(t, sorted_out(body, access, type));
   }
   return from_memory(t, gathered(type, addresses(body, access), mask));
 }

@@ -1036,8 +1036,7 @@ llvm::Value* Speller::load(const Line& l) {
     if (number(step) == -f.size && !is_guarded)
       return k_.from_memory(t, reversed(loaded(last_lane(Of::Load, l.at), mask ? reversed(mask) : nullptr)));
     const Coefficient apart = nest_.linears[f.linear].of[nest_.vector_loop()];
-    if (!mask && nest_.accesses[l.at].first != Access::kNone && !nest_.is_group_guarded(nest_.accesses[l.at].first) &&
-        number(step) == number_of(apart) * f.size)
+    if (!mask && nest_.accesses[l.at].first != Access::kNone && number(step) == number_of(apart) * f.size)
       return k_.from_memory(t, sorted_out(l.at, static_cast<unsigned>(number_of(apart)), type));
   }
   const bool is_last = vector == &scopes_.back() && f.table == kNone;

@@ -10,12 +10,6 @@ namespace onepass::compiler {
 using ir::Op;
 constexpr std::uint32_t kNone = Statement::kNone;
 
-bool Nest::is_group_guarded(std::uint32_t first) const {
-  return std::any_of(body.begin(), body.end(), [&](const Statement& s) {
-    return s.kind == Statement::Kind::Load && s.guard != kNone && accesses[s.at].first == first;
-  });
-}
-
 std::uint32_t Nest::places_of_group(std::uint32_t first) const {
   std::uint32_t places = 0;
   for (const Access& a : accesses)

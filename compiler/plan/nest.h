@@ -178,8 +178,6 @@ struct Nest {
     const std::uint64_t serial_mask = ((std::uint64_t{1} << serial) - 1) << outer;
     return kind == NestKind::Lanes ? serial_mask | std::uint64_t{1} << vector_loop() : serial_mask;
   }
-  /// True if a load of an interleaved access group has a guard: the whole vectors may then extend beyond the array.
-  bool is_group_guarded(std::uint32_t first) const;
   /// Returns the places of an interleaved access group that are read, as bits.
   std::uint32_t places_of_group(std::uint32_t first) const;
   bool has_columns() const;

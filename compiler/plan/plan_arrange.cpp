@@ -9,10 +9,15 @@ void Planner::find_families(std::vector<Access>& accesses, std::uint32_t vector)
       if (t.variable == vector) return t.coefficient;
     return 0;
   };
+  // The whole vectors of a group reach the elements of all its loads: a load with a guard may lie behind the array.
+  std::vector<bool> is_guarded(accesses.size());
+  for (const Statement& s : body_)
+    if (s.kind == Statement::Kind::Load && s.guard != kNone) is_guarded[s.at] = true;
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> alike;  // by buffer and terms
   for (std::uint32_t a = 0; a < accesses.size(); ++a) {
     Expression e = expressions_[access_expressions_[a]];
-    if (buffers_[accesses[a].buffer].written || access_tables_[a] != kNone || step(e) < 2 || step(e) > kFarthestApart) continue;
+    if (is_guarded[a] || buffers_[accesses[a].buffer].written || access_tables_[a] != kNone) continue;
+    if (step(e) < 2 || step(e) > kFarthestApart) continue;
     e.offset = 0;
     alike[mix(HashExpression()(e), accesses[a].buffer)].push_back(a);
   }

@@ -644,6 +644,8 @@ class PlanVerifier {
         if (n.buffers[access.buffer].written != (s.kind == Kind::Store))
           return fail(fmt::format("v{} does not match the use of its buffer", i));
         if (s.kind == Kind::Store && s.a == kNone) return fail("nothing is stored");
+        if (s.guard != kNone && access.first != Access::kNone)
+          return fail(fmt::format("v{} has a guard, but whole vectors of its group are read", i));
         if (!is_behind(i)) varies |= loops_of(access.linear) | (access.table == kNone ? 0 : loops_of(access.table));
         break;
       }
