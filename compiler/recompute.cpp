@@ -334,7 +334,7 @@ StoredAhead find_stored_ahead(const Graph& graph, const FuseOptions& options, co
 bool repeats_in_short_rows(const Graph& graph, NodeId id) {
   if (graph[id].op != Op::Broadcast) return false;
   const List shape = graph.shape(id), was = graph.shape(graph.operand(id, 0));
-  if (shape.empty() || shape.back() > kMostUnrolled || was.back() != 1) return false;
+  if (shape.empty() || shape.back() > kMostUnrolled || was.back() != 1 || graph.elements(id) == shape.back()) return false;
   return std::ranges::equal(shape.first(shape.size() - 1), was.first(was.size() - 1));
 }
 

@@ -7,7 +7,7 @@
 // preserves their result.
 //
 // Left out on purpose are graphs for which passes compute with lengths. These contain reshapes that merge or split axes, slices, pads,
-// boxes or checked indices. Other cases are reductions small enough for unroll, many results too small for an array list, and
+// boxes or checked indices. Other cases are reductions and rows small enough for unroll, many results too small for an array list, and
 // sums whose element count `contract` compares with the element count of another value.
 #include "compiler/structure.h"
 
@@ -16,6 +16,7 @@
 
 #include "compiler/fuse.h"
 #include "compiler/lists.h"
+#include "compiler/recompute.h"
 #include "compiler/unroll.h"
 #include "ir/order.h"
 
@@ -102,12 +103,13 @@ bool is_read_again(const Graph& graph, NodeId reduction) {
   return true;
 }
 
-// True if the graph has reduced extents that unroll may take apart, reductions outside of few columns, results that may be too small for an
-// array list, or two rows. These properties depend on exact lengths.
+// True if the graph has reduced extents that unroll may take apart, values repeated in short rows, reductions outside of few columns,
+// results that may be too small for an array list, or two rows. These properties depend on exact lengths.
 bool has_small_lengths(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Op op = graph[id].op;
     if (is_contraction(op) && has_small_product_lengths(graph, id)) return true;
+    if (repeats_in_short_rows(graph, id)) return true;
     if (!is_reduction(op) || is_contraction(op)) continue;
     if ((op == Op::ReduceSum || op == Op::ReduceProd) && has_two_rows(graph, id)) return true;
     if (has_few_columns(graph, id)) return true;

@@ -148,6 +148,13 @@ TEST_CASE("structure: small lengths, and lengths that are equal in only one reco
   CHECK(!takes(recorded(0, 200, 300)));
   CHECK(!takes(optimised("x*w - sum(y)", {{"x", {100, 200}}, {"w", {200}}, {"y", {300}}})));
   CHECK(!takes(optimised("x*w + sum(y)", {{"x", {100, 200}}, {"w", {200}}, {"y", {300}}}, op::f64)));
+  // Values repeated in short rows are computed once for each row, in the kernel that reads them.
+  const auto repeated = [](std::int64_t columns) { return optimised("x + exp(c)", {{"x", {300, columns}}, {"c", {300, 1}}}); };
+  const std::shared_ptr<const Structure> of_rows = structure_of(analysed(repeated(100)));
+  REQUIRE(of_rows);
+  CHECK(of_rows->lengths_of(repeated(9)));
+  CHECK(!of_rows->lengths_of(repeated(8)));
+  CHECK(!structure_of(analysed(repeated(8))));
 }
 
 TEST_CASE("structure: no analysis is kept if passes compute with lengths", "[structure]") {
