@@ -374,3 +374,10 @@ TEST_CASE("short rows: a group of which an element lies behind the array is not 
       check_guarded(optimised("roll(x, 2)*normal(5, x.shape)", {{"x", {length}}}, type));
     }
 }
+
+// Several rows are summed at once. Each row has its own whole vectors.
+TEST_CASE("short rows: several rows with every second element", "[short_rows]") {
+  for (const DType type : {f32, f64})
+    for (const std::int64_t columns : {32, 33, 66})
+      same_everywhere("sum(x[:, ::2]*sum(x, 0)[::2], -1)", {{"x", random_array({16, columns}, type)}});
+}

@@ -1123,8 +1123,9 @@ llvm::Value* Speller::last_lane(Of of, Id access) {
 // Returns lanes `place`, `place` + c, `place` + 2c, … of the c whole vectors of the interleaved access group.
 llvm::Value* Speller::sorted_out(Id access, unsigned stride, llvm::Type* type) {
   const ::onepass::compiler::Access& a = nest_.accesses[access];
-  std::vector<Value*>& whole = vector_scope()->families[a.first];
-  if (whole.empty()) whole = whole_vectors(type, here(Of::Load, a.first), stride, nest_.places_of_group(a.first));
+  Value* const begin = here(Of::Load, a.first);
+  std::vector<Value*>& whole = scopes_.back().families[begin];  // unrolled loops inside the vector move the address
+  if (whole.empty()) whole = whole_vectors(type, begin, stride, nest_.places_of_group(a.first));
   return every(whole, stride, a.place);
 }
 

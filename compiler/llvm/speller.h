@@ -49,7 +49,7 @@ class Speller : private Frame {
     std::map<std::pair<Id, unsigned>, Value*> masks = {};  // masks of the first vector of that loop
     bool whole = false;                                    // outer part: all iterations of the inner part are inside
     Value* inside = nullptr;                               // unrolled loop or vector: number of iterations that are inside
-    std::map<Id, std::vector<Value*>> families = {};       // vector, by first access: whole vectors of an interleaved access group
+    std::map<Value*, std::vector<Value*>> families = {};   // by address: whole vectors of an interleaved access group
     std::map<Id, std::vector<Value*>> turned = {};  // by access: values that the lanes read in each iteration of the unrolled loop inside
     std::map<Id, std::vector<Value*>> stored = {};  // by line: values that the lanes store in the iterations of the unrolled loop inside
   };
