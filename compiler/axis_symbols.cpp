@@ -87,10 +87,7 @@ void AxisSymbols::visit(NodeId id) {
         if (!std::binary_search(attributes.begin(), attributes.end(), static_cast<std::int64_t>(i))) axes[k++] = axes_of(from)[i];
       return;
     case ir::OpKind::Routine: {
-      if (node.op == Op::Steps) {
-        for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
-        return;
-      }
+      if (node.op == Op::Steps) return steps(axes, shape, operands);
       // unchanged axes keep their symbols; for a search, the values' axes
       const auto like = operands.size() == 2 ? static_cast<NodeId>(operands[1]) : from;
       for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = graph_.shape(like)[i] == shape[i] ? axes_of(like)[i] : fresh(shape[i]);
@@ -124,6 +121,19 @@ void AxisSymbols::visit(NodeId id) {
     default:
       for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
       return;
+  }
+}
+
+// The steps, and the elements of the states, are the same loops in all operands and results.
+void AxisSymbols::steps(std::span<std::uint32_t> axes, List shape, List operands) {
+  for (std::size_t i = 0; i < shape.size(); ++i) axes[i] = fresh(shape[i]);
+  std::uint32_t along = shape.size() == 2 ? axes[0] : 0;
+  for (const std::int64_t o : operands) {
+    const std::span<std::uint32_t> of = axes_of(static_cast<std::size_t>(o));
+    if (graph_.shape(static_cast<NodeId>(o)).back() == shape.back()) unify(axes.back(), of.back());
+    if (of.size() != 2) continue;
+    if (along == 0) along = of[0];
+    unify(along, of[0]);
   }
 }
 

@@ -41,6 +41,7 @@ class AxisSymbols {
   std::uint32_t fresh(std::int64_t extent);
   void unify(std::uint32_t a, std::uint32_t b);
   void visit(ir::NodeId id);
+  void steps(std::span<std::uint32_t> axes, ir::List shape, ir::List operands);
   void piecewise(std::span<std::uint32_t> axes, ir::List shape, ir::List operands, ir::List attributes);
   void reshape(std::span<std::uint32_t> to, ir::List to_shape, std::span<const std::uint32_t> from, ir::List from_shape);
 };

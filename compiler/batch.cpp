@@ -11,6 +11,7 @@
 #include <string>
 
 #include "compiler/record.h"
+#include "compiler/step_body.h"
 #include "ir/build.h"
 
 namespace onepass::compiler {
@@ -92,6 +93,7 @@ class Batch {
     if (op == Op::Piecewise) return piecewise(id);
     if (op == Op::Place) return rebuilt(id, graph_.attributes(id));
     if (op == Op::Assign) return rebuilt(id, std::vector{graph_.attributes(id)[0] + 1, graph_.attributes(id)[1]});
+    if (op == Op::Steps) return steps(id);
     if (op == Op::Gather || op == Op::ScatterAdd) return rebuilt(id, std::vector{graph_.attributes(id)[0] + 1});
     const std::optional<std::vector<std::int64_t>> attributes = attributes_with_axis_in_front(graph_, id);
     return attributes ? rebuilt(id, *attributes) : row_by_row(id);
@@ -132,6 +134,36 @@ class Batch {
     const NodeId spread =
         graph_.add(Op::Broadcast, node.dtype, shape, {graph_.add(Op::Reshape, node.dtype, graph_.intern(unit), {many_[elsewhere]})});
     return where(is_inside, boxed, Expr{graph_, spread}).id();
+  }
+
+  /// The rows' elements become elements of the states.
+  NodeId steps(NodeId id) {
+    const Steps s = steps_of(graph_, id);
+    const List operands = graph_.operands(id);
+    const std::int64_t each = graph_.shape(id).back();
+    std::vector<std::int64_t> flat;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const auto o = static_cast<NodeId>(operands[i]);
+      const bool is_array = graph_.shape(o).size() == 2;
+      const std::int64_t of = graph_.shape(o).back();
+      if (many_[o] == kNoNode && of == 1) {
+        flat.push_back(o);
+        continue;
+      }
+      NodeId all = lifted(o);  // [n, of] or [n, steps, of]
+      const ListId wide = is_array ? graph_.intern({n_, s.count, each}) : graph_.intern({n_, each});
+      if (of != each) all = graph_.add(Op::Broadcast, graph_[o].dtype, wide, {all});
+      if (is_array)
+        all = graph_.add(Op::Permute, graph_[o].dtype, graph_.intern({s.count, n_, each}), {all}, std::vector<std::int64_t>{1, 0, 2});
+      flat.push_back(in_shape(graph_, all, is_array ? graph_.intern({s.count, n_ * each}) : graph_.intern({n_ * each})));
+    }
+    Node node = graph_[id];
+    node.operands = graph_.intern(flat);
+    node.shape = s.is_last() ? graph_.intern({n_ * each}) : graph_.intern({s.count, n_ * each});
+    const NodeId made = graph_.add(node);
+    if (s.is_last()) return in_shape(graph_, made, graph_.intern({n_, each}));
+    return graph_.add(Op::Permute, node.dtype, graph_.intern({n_, s.count, each}),
+                      {in_shape(graph_, made, graph_.intern({s.count, n_, each}))}, std::vector<std::int64_t>{1, 0, 2});
   }
 
   NodeId row_by_row(NodeId id) {

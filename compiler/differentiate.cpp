@@ -12,8 +12,11 @@
 #include "compiler/differentiate.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "compiler/contract.h"
+#include "compiler/step_body.h"
 #include "ir/build.h"
 #include "onepass/error.h"
 
@@ -381,6 +384,8 @@ void check(const Graph& graph, std::span<const NodeId> ys, std::span<const NodeI
 
 namespace {
 
+constexpr std::size_t kNoResult = ~std::size_t{0};
+
 /// One reverse pass. Its time is linear in the nodes from the first x to the last y.
 class ReversePass {
  public:
@@ -392,7 +397,10 @@ class ReversePass {
         depends_(std::max<std::size_t>(end_, graph.size()), false),
         adjoint_(depends_.size(), kNoNode) {
     for (NodeId x : xs) depends_[x] = true;
-    for (NodeId id = first_; id < end_; ++id) depends_[id] = depends_[id] || (is_float(graph_[id].dtype) && any_depends(id));
+    for (NodeId id = first_; id < end_; ++id) {
+      depends_[id] = depends_[id] || (is_float(graph_[id].dtype) && any_depends(id));
+      if (graph_[id].op == Op::Steps && depends_[id]) loop_of(id).push_back(id);
+    }
   }
 
   void run(std::span<const NodeId> ys, std::span<const NodeId> cotangents) {
@@ -400,6 +408,10 @@ class ReversePass {
     const NodeId origin = graph_.current_origin;
     for (std::size_t i = ys.size(); i-- > 0;) give(ys[i], cotangents[i]);
     for (NodeId id = end_; id-- > first_;) {
+      if (graph_[id].op == Op::Steps) {
+        visit_loop(id);
+        continue;
+      }
       const DerivativeRule* const rule = rule_of(id);
       if (rule ? id != rule->results.front() || !any_cotangent(*rule) : adjoint_[id] == kNoNode) continue;
       graph_.current_source = graph_.source_of[id];  // an adjoint belongs to the line of its forward node
@@ -413,6 +425,8 @@ class ReversePass {
 
   /// Returns the adjoint of x, or a constant zero if x received no cotangent.
   NodeId adjoint(NodeId x) const { return adjoint_[x] != kNoNode ? adjoint_[x] : graph_.constant(graph_[x].dtype, graph_[x].shape, 0); }
+  /// Returns the adjoint of x, or kNoNode.
+  NodeId adjoint_or_none(NodeId x) const { return adjoint_[x]; }
 
  private:
   Graph& graph_;
@@ -421,6 +435,14 @@ class ReversePass {
   // Marks the values that depend on an x. Integers and bool pass no dependency on. Ids below `first_` cannot depend on an x.
   std::vector<bool> depends_;
   std::vector<NodeId> adjoint_;
+  std::map<std::vector<std::int64_t>, std::vector<NodeId>> loops_;  // by operands and attributes of `steps` nodes: results of one loop
+
+  std::vector<NodeId>& loop_of(NodeId id) {
+    const List operands = graph_.operands(id), attributes = graph_.attributes(id);
+    std::vector<std::int64_t> key(operands.begin(), operands.end());
+    key.insert(key.end(), attributes.begin() + 1, attributes.end());
+    return loops_[std::move(key)];
+  }
 
   /// Returns the rule that produced the node as a result, or null.
   const DerivativeRule* rule_of(NodeId id) const {
@@ -469,6 +491,43 @@ class ReversePass {
     }
   }
 
+  /// Differentiates all results of a loop, at its first result: by then all users of the results have been visited.
+  void visit_loop(NodeId id) {
+    if (!depends_[id]) return;
+    const std::vector<NodeId>& results = loop_of(id);
+    if (results.front() != id || std::ranges::none_of(results, [&](NodeId r) { return has_cotangent(r); })) return;
+    const Steps steps = steps_of(graph_, id);
+    std::vector<NodeId> cotangents, operands, from;  // from: what the step reads, without the reshape to elements
+    for (const NodeId r : results) cotangents.push_back(adjoint_[r]);
+    for (const std::int64_t o : graph_.operands(id)) {
+      const auto operand = static_cast<NodeId>(o);
+      const bool is_array = graph_.shape(operand).size() == 2;
+      operands.push_back(operand);
+      from.push_back(!is_array && graph_[operand].op == Op::Reshape ? graph_.operand(operand, 0) : operand);
+    }
+    graph_.current_source = graph_.source_of[id];
+    graph_.current_origin = id;
+    // The cotangents of a state or a capture are added to the adjoint so far, step by step.
+    std::vector<bool> depends, goes_on;
+    std::vector<NodeId> given;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const bool is_array = graph_.shape(operands[i]).size() == 2;
+      depends.push_back(depends_[operands[i]]);
+      goes_on.push_back(!is_array && std::ranges::count(from, from[i]) == 1 && graph_.elements(operands[i]) == graph_.shape(id).back());
+      const bool has_adjoint = goes_on[i] && depends[i] && adjoint_[from[i]] != kNoNode;
+      given.push_back(has_adjoint ? in_shape(graph_, adjoint_[from[i]], graph_[operands[i]].shape) : kNoNode);
+    }
+    const std::vector<NodeId> of_operands = loop_gradient(graph_, results, cotangents, depends, given);
+    for (std::size_t i = of_operands.size(); i-- > 0;) {
+      if (of_operands[i] == kNoNode) continue;
+      if (goes_on[i] && depends_[from[i]]) adjoint_[from[i]] = in_shape(graph_, of_operands[i], graph_[from[i]].shape);
+      else give(operands[i], of_operands[i]);
+    }
+  }
+
+  static std::vector<NodeId> loop_gradient(Graph& graph, std::span<const NodeId> results, std::span<const NodeId> cotangents,
+                                           const std::vector<bool>& depends, std::span<const NodeId> given);
+
   /// Applies a rule, at its first result. By then all users of its results have been visited.
   void follow(const DerivativeRule& rule) {
     std::vector<NodeId> cotangents;
@@ -478,6 +537,181 @@ class ReversePass {
       if (of_arguments[i] != kNoNode) give(rule.arguments[i], of_arguments[i]);
   }
 };
+
+// The derivative of a loop is a loop from the last step to the first. Its states are the cotangents of the loop's states, and the sums of
+// the cotangents of the captures; its arrays are the values that the step has read, and the cotangents of the results. Each step computes
+// the values of the loop's step again, from the states before it.
+//
+// `given` are the adjoints so far of the initial states and captures, or kNoNode; the new adjoints include them.
+//
+// Order     as in the unrolled loop: a value gets the cotangent of its result first, then those of the next step, then those of its step.
+//           Sums begin with -0, which changes no term.
+std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const NodeId> results, std::span<const NodeId> cotangents,
+                                               const std::vector<bool>& depends, std::span<const NodeId> given) {
+  const NodeId loop = results[0];
+  const Steps s = steps_of(graph, loop);
+  const std::vector<NodeId> operands = [&] {
+    const List list = graph.operands(loop);
+    std::vector<NodeId> ids;
+    for (const std::int64_t o : list) ids.push_back(static_cast<NodeId>(o));
+    return ids;
+  }();
+  const auto n = static_cast<std::int64_t>(operands.size());
+  const std::int64_t elements = graph.shape(loop).back();
+  std::vector<NodeId> of_last(static_cast<std::size_t>(s.states), kNoNode), of_result(s.results.size(), kNoNode);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::int64_t which = graph.attributes(results[i])[0];
+    (which < s.states ? of_last[static_cast<std::size_t>(which)] : of_result[static_cast<std::size_t>(which - s.states)]) = cotangents[i];
+  }
+  const auto placeholder = [&](DType type) { return graph.add(Op::Identity, type, 0, {graph.add_slot(type, 0, 0)}); };
+  const auto neutral = [&](DType type) { return graph.constant(type, graph.intern({1}), bits_of(type, -0.0)); };
+
+  // The step, on scalars.
+  StepBody body;
+  std::vector<NodeId> values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(placeholder(graph[operands[static_cast<std::size_t>(i)]].dtype));
+  for (const StepLine& line : s.lines) {
+    if (line.op == Op::Constant) {
+      values.push_back(graph.constant(line.dtype, 0, line.bits));
+      continue;
+    }
+    std::vector<std::int64_t> of;
+    for (std::size_t k = 0; k < info(line.op).arity; ++k) of.push_back(values[static_cast<std::size_t>(line.operands[k])]);
+    values.push_back(graph.add(Node{line.op, line.dtype, 0, graph.intern(of)}));
+  }
+  const auto value = [&](std::int64_t v) { return values[static_cast<std::size_t>(v)]; };
+  const auto is_differentiated = [&](std::int64_t v) { return is_float(graph[value(v)].dtype); };
+
+  std::vector<NodeId> ys, gs, xs, inits, arrays;  // inits: of the new loop's states
+  std::vector<std::int64_t> of_states, of_arrays, of_captures;
+  const auto add_state = [&](NodeId y, NodeId init) {
+    ys.push_back(y);
+    gs.push_back(placeholder(graph[y].dtype));
+    body.states.push_back(gs.back());
+    inits.push_back(init);
+  };
+  const auto add_array = [&](NodeId stands_for, NodeId all) {
+    body.arrays.push_back(stands_for);
+    arrays.push_back(reversed_steps(graph, all));
+  };
+  for (std::int64_t i = 0; i < s.states; ++i)
+    if (is_differentiated(i)) of_states.push_back(i), xs.push_back(value(i));
+  for (std::int64_t i = s.states; i < n; ++i)
+    if (depends[static_cast<std::size_t>(i)] && is_differentiated(i))
+      (i < s.states + s.arrays ? of_arrays : of_captures).push_back(i), xs.push_back(value(i));
+  // A result that is the next state: its cotangents start the sum of that state's.
+  std::vector<std::size_t> joined(static_cast<std::size_t>(s.states), kNoResult);
+  std::vector<bool> is_joined(s.results.size(), false);
+  for (std::size_t r = 0; r < s.results.size(); ++r)
+    for (std::int64_t i = 0; i < s.states && of_result[r] != kNoNode && !is_joined[r]; ++i)
+      if (s.results[r] >= n && s.next[static_cast<std::size_t>(i)] == s.results[r] && joined[static_cast<std::size_t>(i)] == kNoResult)
+        joined[static_cast<std::size_t>(i)] = r, is_joined[r] = true;
+  const auto row = [&](NodeId x, std::int64_t from, std::int64_t count) {
+    return graph.add(Op::Slice, graph[x].dtype, graph.intern({count, elements}), {x}, std::vector<std::int64_t>{from, 0, 1, 1});
+  };
+  std::vector<NodeId> later_ys, later_gs;  // given before the others
+  for (const std::int64_t i : of_states) {
+    NodeId init = of_last[static_cast<std::size_t>(i)];
+    const DType type = graph[value(i)].dtype;
+    const std::size_t r = joined[static_cast<std::size_t>(i)];
+    const NodeId first = given[static_cast<std::size_t>(i)];
+    const auto minus_zero = [&](std::int64_t count) { return graph.constant(type, graph.intern({count, elements}), bits_of(type, -0.0)); };
+    NodeId later = kNoNode;
+    if (r != kNoResult) {
+      const NodeId g = of_result[r];
+      const NodeId last = graph.add(Op::Reshape, type, graph.intern({elements}), {row(g, s.count - 1, 1)});
+      init = init == kNoNode ? last : graph.add(Op::Add, type, graph[last].shape, {init, last});
+      if (s.count > 1) later = row(g, 0, s.count - 1);
+    } else if (first != kNoNode && s.count > 1) {
+      later = minus_zero(s.count - 1);
+    }
+    if (r != kNoResult || first != kNoNode) {
+      NodeId before = first == kNoNode ? minus_zero(1) : in_shape(graph, first, graph.intern({1, elements}));
+      if (later != kNoNode) {
+        const std::vector<std::int64_t> boxes = {0, 0, 1, 1, 1, 0, 1, 1};
+        before =
+            graph.add(Node{Op::Piecewise, type, graph.intern({s.count, elements}), graph.intern({before, later}), graph.intern(boxes)});
+      }
+      later_ys.push_back(value(i));
+      later_gs.push_back(placeholder(type));
+      add_array(later_gs.back(), before);
+    }
+    add_state(value(s.next[static_cast<std::size_t>(i)]), init == kNoNode ? neutral(type) : init);
+  }
+  for (std::size_t r = 0; r < s.results.size(); ++r) {
+    if (of_result[r] == kNoNode || is_joined[r]) continue;
+    ys.push_back(value(s.results[r]));
+    gs.push_back(placeholder(graph[ys.back()].dtype));
+    add_array(gs.back(), of_result[r]);
+  }
+  for (const std::int64_t c : of_captures) {
+    const NodeId first = given[static_cast<std::size_t>(c)];
+    add_state(value(c), first == kNoNode ? neutral(graph[value(c)].dtype) : first);
+  }
+  ys.insert(ys.end(), later_ys.begin(), later_ys.end());
+  gs.insert(gs.end(), later_gs.begin(), later_gs.end());
+
+  ReversePass step(graph, ys, xs, {});
+  step.run(ys, gs);
+
+  const auto adjoint = [&](std::int64_t v) { return step.adjoint_or_none(value(v)); };
+  for (const std::int64_t i : of_states)
+    body.next.push_back(adjoint(i) == kNoNode ? graph.constant(graph[value(i)].dtype, 0, bits_of(graph[value(i)].dtype, -0.0))
+                                              : adjoint(i));
+  for (const std::int64_t c : of_captures) body.next.push_back(adjoint(c));
+  std::vector<std::int64_t> with_results;
+  for (const std::int64_t a : of_arrays)
+    if (adjoint(a) != kNoNode) with_results.push_back(a), body.results.push_back(adjoint(a));
+
+  // What the step reads. The states before each step are results of the loop.
+  Steps extended = s;
+  const auto states_before = [&](std::int64_t i) {
+    auto at = std::ranges::find(extended.results, i);
+    if (at == extended.results.end()) extended.results.push_back(i), at = extended.results.end() - 1;
+    return s.states + (at - extended.results.begin());
+  };
+  std::vector<std::int64_t> before;
+  for (std::int64_t i = 0; i < s.states; ++i) before.push_back(states_before(i));
+  const NodeId with_states = extended.results.size() == s.results.size() ? loop : [&] {
+    const std::vector<NodeId> again = add_steps(graph, extended, elements, operands);
+    return again[0];
+  }();
+  for (std::int64_t i = 0; i < s.states; ++i) add_array(value(i), other_result(graph, with_states, before[static_cast<std::size_t>(i)]));
+  for (std::int64_t i = s.states; i < s.states + s.arrays; ++i) add_array(value(i), operands[static_cast<std::size_t>(i)]);
+  for (std::int64_t i = s.states + s.arrays; i < n; ++i) body.captures.push_back(value(i));
+
+  std::optional<StepForm> form = form_of(graph, body);
+  if (!form) throw InternalError("differentiate: the derivative of a step is not elementwise");
+  // The placeholders of the form stand for these operands.
+  std::vector<NodeId> all = inits;
+  for (const NodeId id : form->arrays)
+    all.push_back(arrays[static_cast<std::size_t>(std::ranges::find(body.arrays, id) - body.arrays.begin())]);
+  for (const NodeId id : form->captures) {
+    const auto at = std::ranges::find(body.captures, id);
+    if (at == body.captures.end()) throw InternalError("differentiate: the derivative of a step has an unknown operand");
+    all.push_back(operands[static_cast<std::size_t>(s.states + s.arrays + (at - body.captures.begin()))]);
+  }
+  form->steps.count = s.count;
+  for (std::int64_t i = 0; i < form->steps.states; ++i) form->steps.results.push_back(i);
+  const std::vector<NodeId> made = add_steps(graph, form->steps, elements, all);
+
+  const auto summed = [&](NodeId g, NodeId operand) {  // an operand of one element is read by all
+    const List shape = graph.shape(operand);
+    const auto last = static_cast<std::int64_t>(shape.size()) - 1;
+    if (shape.back() == elements) return g;
+    return in_shape(graph, reduce_sum(Expr(graph, g), std::vector<std::int64_t>{last}).id(), graph[operand].shape);
+  };
+  std::vector<NodeId> out(operands.size(), kNoNode);
+  const auto set = [&](std::int64_t operand, NodeId g) {
+    out[static_cast<std::size_t>(operand)] = summed(g, operands[static_cast<std::size_t>(operand)]);
+  };
+  for (std::size_t k = 0; k < of_states.size(); ++k)
+    if (depends[static_cast<std::size_t>(of_states[k])] && adjoint(of_states[k]) != kNoNode) set(of_states[k], made[k]);
+  for (std::size_t k = 0; k < of_captures.size(); ++k) set(of_captures[k], made[of_states.size() + k]);
+  for (std::size_t k = 0; k < with_results.size(); ++k)
+    set(with_results[k], reversed_steps(graph, made[static_cast<std::size_t>(form->steps.states) + k]));
+  return out;
+}
 
 }  // namespace
 

@@ -736,9 +736,7 @@ class Evaluator {
       if (!called[i]) fail(fmt::format("{}: a function is missing: {}", name, kForms[which]));
     if (!init) fail(fmt::format("{}: the initial state is missing: {}", name, kForms[which]));
     if (!how_long && is_while)
-      fail(
-          "while_loop: `bound` is missing, the maximum number of steps; each step is recorded, whatever the condition is. Write "
-          "`while_loop(going, step, init, 100)`");
+      fail("while_loop: `bound` is missing, the maximum number of steps. Write `while_loop(going, step, init, 100)`");
     if (!how_long) fail(fmt::format("{}: `{}` is missing: {}", name, last, kForms[which]));
 
     Loop loop{StateLoop(r_, kind, values_in(std::move(*init), name, "the initial state")),

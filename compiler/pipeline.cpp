@@ -14,6 +14,8 @@
 #include "compiler/reroll.h"
 #include "compiler/routine_operands.h"
 #include "compiler/simplify.h"
+#include "compiler/split_steps.h"
+#include "compiler/step_body.h"
 #include "compiler/unroll.h"
 
 namespace onepass::compiler {
@@ -28,10 +30,17 @@ bool relaxes(const PassOptions& options) { return options.relax != Relax{}; }
 bool interprets(const PassOptions& options) { return options.reference; }
 bool compiles(const PassOptions& options) { return !options.reference; }
 bool fuses(const PassOptions& options) { return !options.reference && !options.unfused; }
+bool writes_out(const PassOptions& options) { return compiles(options) && !options.steps; }
 bool runs_steps(const PassOptions& options) { return fuses(options) && options.steps; }
 
 Graph run_prune(Graph graph, const PassOptions&) { return ir::prune(std::move(graph)); }
-Graph run_relax(Graph graph, const PassOptions& options) { return relax(graph, options.relax); }
+Graph run_relax(Graph graph, const PassOptions& options) {
+  return relax(rewrite_steps(std::move(graph), [&](Graph step) { return relax(step, options.relax); }), options.relax);
+}
+Graph run_write_out(Graph graph, const PassOptions&) { return write_out_steps(std::move(graph), Limits{}.max_nodes); }
+Graph run_split_steps(Graph graph, const PassOptions&) {
+  return ir::prune(split_steps(rewrite_steps(std::move(graph), [](Graph step) { return ir::prune(simplify(step)); })));
+}
 Graph run_halves(Graph graph, const PassOptions&) { return shorten_halves(std::move(graph)); }
 Graph run_simplify(Graph graph, const PassOptions&) { return ir::prune(simplify(graph)); }
 Graph run_steps(Graph graph, const PassOptions& options) {
@@ -51,6 +60,7 @@ Graph run_copy_results(Graph graph, const PassOptions&) { return copy_results(st
 
 constexpr std::string_view kStrict = "arithmetic is strict", kFused = "kernels are fused", kInterpreted = "nothing is compiled",
                            kWrittenOut = "each operator has its own kernel or none, or a GPU runs the function",
+                           kHasSteps = "nothing is compiled, or a CPU runs the function",
                            kOneByOne = "each operator has its own kernel or none";
 
 constexpr Pass kPasses[] = {
@@ -58,6 +68,8 @@ constexpr Pass kPasses[] = {
     {"relax", run_relax, relaxes, kStrict, true},
     {"halves", run_halves, always, {}, true},
     {"prune", run_prune, interprets, kFused, true},
+    {"write out steps", run_write_out, writes_out, kHasSteps, true},
+    {"split steps", run_split_steps, runs_steps, kWrittenOut, true},
     {"simplify", run_simplify, compiles, kInterpreted, true},
     {"steps", run_steps, runs_steps, kWrittenOut, true},
     {"reroll", run_reroll, fuses, kOneByOne, true},

@@ -60,8 +60,9 @@ class Recorder {
  public:
   Recorder() = default;
   ir::Graph graph;
-  Numbers numbers;        // the scalar parameters that a call's numbers fill
-  bool regroups = false;  // relaxation `reassociate`: einsum may contract the cheapest pairs first
+  Numbers numbers;                      // the scalar parameters that a call's numbers fill
+  bool regroups = false;                // relaxation `reassociate`: einsum may contract the cheapest pairs first
+  std::int64_t fewest_loop_steps = 64;  // loops with state of fewer steps are unrolled
 
   // ---- values
   /// Returns a node that is an input of the program.

@@ -2,13 +2,18 @@
 #include "compiler/state_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "compiler/batch.h"
+
 namespace onepass::compiler {
 
 namespace {
+
+constexpr std::int64_t kRecordedSteps = 3;  // of a loop that becomes one node
 
 bool stretches_to(std::span<const std::int64_t> shape, std::span<const std::int64_t> to) {
   if (shape.size() > to.size()) return false;
@@ -51,10 +56,6 @@ void StateLoop::over(std::int64_t steps, bool reverse) {
 }
 
 void StateLoop::begin(std::int64_t steps, bool reverse) {
-  if (steps > static_cast<std::int64_t>(r_.limits.max_nodes))
-    throw ValueError(
-        fmt::format("{}: {} steps are more than {}, the limit `max_nodes`; each step is recorded. Take fewer steps in one call", name(),
-                    steps, r_.limits.max_nodes));
   if (steps == 0 && kind_ == Kind::Scan)
     throw ValueError("scan: the number of steps is 0, so the results of the steps have no shape and no type. Take at least one step");
   steps_ = steps;
@@ -64,14 +65,21 @@ void StateLoop::begin(std::int64_t steps, bool reverse) {
 
 bool StateLoop::next() {
   if (done_ == steps_) return false;
-  if (done_ == 2) {  // the second step is the first step that shares no nodes with another step
+  if (done_ == kRecordedSteps) {  // the steps after the first share no nodes with other steps
     const std::size_t each = r_.graph.size() - nodes_, most = r_.limits.max_nodes;
+    if (std::cmp_greater(steps_, most))
+      throw ValueError(
+          fmt::format("{}: {} steps are more than {}, the limit `max_nodes`; each step is recorded. Take fewer steps in one call", name(),
+                      steps_, most));
     if (r_.graph.size() + each * static_cast<std::size_t>(steps_ - done_) > most)
       throw ValueError(fmt::format(
           "{}: {} steps of {} nodes are more than {} nodes, the limit `max_nodes`; each step is recorded. Take fewer steps in one call",
           name(), steps_, each, most));
   }
   nodes_ = r_.graph.size();
+  if (done_ == 0) init_ = state_;
+  before_ = state_;
+  going_before_ = going_;
   element_.clear();
   const Index at{.kind = Index::Kind::Integer, .at = place(), .start = {}, .stop = {}, .step = {}};
   for (const Value& x : xs_) element_.push_back(r_.index(x, {&at, 1}));
@@ -110,6 +118,111 @@ void StateLoop::step(std::span<const Value> state, std::span<const Value> result
   if (kind_ == Kind::Scan) keep_results(results);
   state_ = std::move(next);
   ++done_;
+  if (steps_ < std::max(r_.fewest_loop_steps, kRecordedSteps + 1)) return;
+  if (done_ == kRecordedSteps - 1) second_ = form(results);
+  if (done_ != kRecordedSteps || !second_) return;
+  const std::optional<StepForm> third = form(results);
+  if (third && is_alike(*second_, *third, [this](NodeId a, NodeId b) { return is_same(a, b); }) && becomes_one_node(*third))
+    make_one_node(*third);
+}
+
+// ------------------------------------------------------------------------------------------------ loops as one node
+
+// Returns the recorded step as lines. In a while loop, whether an element goes on is a further state.
+std::optional<StepForm> StateLoop::form(std::span<const Value> results) const {
+  StepBody body;
+  body.own = static_cast<NodeId>(nodes_);
+  const auto add = [](const Value& v, std::vector<NodeId>& to) { to.push_back(v.node); };
+  for (const Value& v : before_) add(v, body.states);
+  for (const Value& v : state_) add(v, body.next);
+  if (kind_ == Kind::While) add(going_before_, body.states), add(going_, body.next);
+  for (const Value& v : element_) add(v, body.arrays);
+  for (std::size_t i = 0; i < results.size(); ++i) add(results_[i].back(), body.results);
+  return form_of(r_.graph, body);
+}
+
+// True for equal captures. Numbers of the recording are equal if they are so in all calls of its plan.
+bool StateLoop::is_same(NodeId a, NodeId b) const {
+  return is_same_expression(r_.graph, a, b, [&](std::uint32_t x, std::uint32_t y) {
+    const ir::Slot &p = r_.graph.slots[x], &q = r_.graph.slots[y];
+    return p.dtype == q.dtype && p.bits == q.bits && !r_.numbers.fills(x) && !r_.numbers.fills(y);
+  });
+}
+
+// True for a number of the recording in any shape and type: it has no derivative.
+bool StateLoop::is_number(NodeId id) const {
+  while (ir::is_view(r_.graph[id].op) || r_.graph[id].op == Op::Cast) id = r_.graph.operand(id, 0);
+  return ir::is_source(r_.graph[id].op) && r_.graph[id].op != Op::Input;
+}
+
+// Sums stay unrolled, because they become reductions. Other loops stay unrolled because their derivative would add its terms in another
+// order: steps that share nodes with the step before, initial states that are also captures or other states, captures that are recorded in
+// each step, and captures as results.
+bool StateLoop::becomes_one_node(const StepForm& form) const {
+  const bool fits = std::cmp_less_equal(r_.graph.size() - nodes_, r_.limits.max_nodes / static_cast<std::size_t>(steps_));
+  if (!fits) return true;
+  std::vector<NodeId> shared;
+  std::ranges::set_intersection(second_->computed, form.computed, std::back_inserter(shared));
+  if (!shared.empty()) return false;
+  for (std::size_t i = 0; i < form.captures.size(); ++i)
+    if (form.captures[i] != second_->captures[i] && !is_number(form.captures[i])) return false;
+  const ir::Steps& s = form.steps;
+  for (const std::int64_t v : s.results)
+    if (v >= s.states + s.arrays && v < s.operands()) return false;
+  std::vector<NodeId> received;
+  for (const Value& v : init_) received.push_back(v.node);
+  received.insert(received.end(), form.captures.begin(), form.captures.end());
+  for (std::size_t i = 0; i < init_.size(); ++i)
+    if (std::ranges::count(received, received[i]) > 1 && !is_number(received[i])) return false;
+  bool sums = true;
+  for (std::int64_t i = 0; i < s.states; ++i) {
+    const std::int64_t next = s.next[static_cast<std::size_t>(i)] - s.operands();
+    sums = sums && (next < 0 ? s.next[static_cast<std::size_t>(i)] == i
+                             : s.lines[static_cast<std::size_t>(next)].op == Op::Add &&
+                                   std::ranges::count(s.lines[static_cast<std::size_t>(next)].operands, i) == 1);
+    for (std::size_t l = 0; l < s.lines.size(); ++l)
+      sums = sums && (static_cast<std::int64_t>(l) == next || !std::ranges::count(s.lines[l].operands, i));
+  }
+  return !sums;
+}
+
+void StateLoop::make_one_node(const StepForm& form) {
+  ir::Graph& g = r_.graph;
+  ir::Steps steps = form.steps;
+  steps.count = steps_;
+  for (std::int64_t i = 0; i < steps.states; ++i) steps.results.push_back(i);  // derivatives read the states before each step
+  std::vector<NodeId> operands;
+  // Elements of a value. The reshape marks that the step reads the value itself: differentiate.cpp. Equal numbers are one operand.
+  std::vector<NodeId> numbers;
+  const auto elements_of = [&](NodeId id) {
+    if (g[id].op != Op::Slot) return g.add(Op::Reshape, g[id].dtype, g.intern({form.elements}), {id});
+    const auto known = std::ranges::find_if(numbers, [&](NodeId other) { return is_same(id, other); });
+    if (known != numbers.end()) return *known;
+    numbers.push_back(id);
+    return id;
+  };
+  for (const Value& v : init_) operands.push_back(elements_of(v.node));
+  if (kind_ == Kind::While) operands.push_back(g.constant(DType::Bool, g[going_.node].shape, 1));
+  std::vector<Batched> elements;
+  for (std::size_t i = 0; i < element_.size(); ++i) {
+    const NodeId all = indices_ ? r_.iota({steps_}, 0, DType::I32).node : xs_[i].node;
+    elements.push_back({element_[i].node, reverse_ ? reversed_steps(g, all) : all});
+  }
+  if (!form.arrays.empty())
+    for (const NodeId id : batch(g, form.arrays, elements, r_.limits, name())) operands.push_back(id);
+  for (const NodeId id : form.captures) operands.push_back(elements_of(id));
+  const std::vector<NodeId> made = add_steps(g, steps, form.elements, operands);
+  for (std::size_t i = 0; i < state_.size(); ++i) state_[i] = r_.make(in_shape(g, made[i], g[init_[i].node].shape));
+  for (std::size_t i = 0; i < results_.size(); ++i) {
+    NodeId all = made[static_cast<std::size_t>(steps.states) + i];
+    if (reverse_) all = reversed_steps(g, all);
+    std::vector<std::int64_t> shape = {steps_};
+    const ir::List each = g.shape(results_[i][0].node);
+    shape.insert(shape.end(), each.begin(), each.end());
+    check_shape(name(), shape, r_.limits);
+    stacked_.push_back(r_.make(in_shape(g, all, g.intern(shape))));
+  }
+  done_ = steps_;
 }
 
 // Finds the types of numbers in the initial state. A number takes the type of its value after a step. Each pass finds a type or is the last
@@ -152,15 +265,14 @@ Value StateLoop::kept(std::size_t i, const Value& next) {
 }
 
 void StateLoop::keep_results(std::span<const Value> results) {
-  if (done_ == 0) results_.assign(results.size(), std::vector<Value>(static_cast<std::size_t>(steps_)));
+  if (done_ == 0) results_.resize(results.size());
   if (results.size() != results_.size())
     throw ValueError(fmt::format("scan: the first step has {} results, but step {} has {}; their number must not change", results_.size(),
                                  done_, results.size()));
-  const auto first = static_cast<std::size_t>(reverse_ ? steps_ - 1 : 0);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Value made = r_.node_of(results[i]);
-    results_[i][static_cast<std::size_t>(place())] = made;
-    const Value& model = results_[i][first];
+    results_[i].push_back(made);
+    const Value& model = results_[i].front();
     if (r_.dtype(made) != r_.dtype(model) || !std::ranges::equal(r_.shape(made), r_.shape(model)))
       throw ShapeError(fmt::format("scan: result {} is {} in the first step and {} in step {}; its type and shape must not change", i,
                                    r_.describe(model), r_.describe(made), done_));
@@ -168,8 +280,12 @@ void StateLoop::keep_results(std::span<const Value> results) {
 }
 
 std::vector<Value> StateLoop::results() {
+  if (!stacked_.empty()) return stacked_;
   std::vector<Value> stacked;
-  for (const std::vector<Value>& of_steps : results_) stacked.push_back(r_.stack(of_steps, 0));
+  for (std::vector<Value>& of_steps : results_) {
+    if (reverse_) std::ranges::reverse(of_steps);
+    stacked.push_back(r_.stack(of_steps, 0));
+  }
   return stacked;
 }
 

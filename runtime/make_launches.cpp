@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "compiler/plan/steps.h"
 #include "compiler/plan/verify_plan.h"
 #include "compiler/record.h"
+#include "ir/steps.h"
 #include "onepass/error.h"
 #include "onepass/runtime.h"
 #include "runtime/launch.h"
@@ -255,6 +257,7 @@ void check_work(const Graph& graph, std::int64_t limit) {
   std::vector<double> needed(graph.size(), 0);
   double all = 0, most = 0;
   NodeId longest = 0;
+  std::set<ir::ListId> loops;
   const auto elements = [&](NodeId id) {
     double n = 1;
     for (const std::int64_t e : graph.shape(id)) n *= static_cast<double>(e);
@@ -269,7 +272,16 @@ void check_work(const Graph& graph, std::int64_t limit) {
     switch (kind) {
       case ir::OpKind::Reduction: read *= elements(graph.operand(id, 0)) / std::max(elements(id), 1.0); break;
       case ir::OpKind::Scan: read = elements(id); break;
-      case ir::OpKind::Routine: {  // estimated comparisons
+      case ir::OpKind::Routine: {  // operators of a loop's steps, or estimated comparisons
+        if (graph[id].op == Op::Steps) {
+          read = elements(id);
+          if (loops.insert(graph[id].operands).second) {  // the results of one loop are computed together
+            const ir::Steps steps = ir::steps_of(graph, id);
+            read = static_cast<double>(steps.count) * static_cast<double>(steps.lines.size() + 1) *
+                   static_cast<double>(graph.shape(id).back());
+          }
+          break;
+        }
         const ir::List row = graph.shape(graph.operand(id, 0));
         const double n =
             static_cast<double>(row[graph[id].op == Op::Search ? row.size() - 1 : static_cast<std::size_t>(graph.attributes(id)[0])]);

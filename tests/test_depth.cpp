@@ -20,6 +20,9 @@
 #include "compiler/reroll.h"
 #include "compiler/save.h"
 #include "compiler/simplify.h"
+#include "compiler/split_steps.h"
+#include "compiler/state_loop.h"
+#include "compiler/step_body.h"
 #include "compiler/structure.h"
 #include "compiler/tiles/tiles.h"
 #include "compiler/unroll.h"
@@ -131,6 +134,30 @@ TEST_CASE("depth: the passes over graphs", "[depth]") {
     std::vector<float> x(scalar ? 1 : 5, 0.5f), w{0.25f};
     const ir::ArrayView inputs[] = {{f32, x.data(), scalar ? Shape{} : Shape{5}}, {f32, w.data(), {}}};
     CHECK(ir::evaluate(graph, inputs).size() == graph.outputs.size());
+  });
+}
+
+TEST_CASE("depth: a loop with a long step", "[depth]") {
+  with_little_stack([] {
+    Recorder r;
+    const Value x = r.input("x", f32, std::array{std::int64_t{3}}), w = r.input("w", f32, std::array{std::int64_t{3}});
+    StateLoop loop(r, StateLoop::Kind::Iterate, {x});
+    loop.over(std::int64_t{64}, false);
+    while (loop.next()) {
+      Value state = loop.state()[0];
+      for (int t = 0; t < kLong / 10; ++t) state = step(r, state, w, t);
+      loop.step(std::array{state});
+    }
+    const Value sum = r.reduce(Op::ReduceSum, "sum", loop.state()[0], std::nullopt, false);
+    const std::vector<Value> gradients = r.grad(sum, std::array{x, w});
+    r.output("sum", sum);
+    r.output("by", gradients[1]);
+    const ir::Graph graph = ir::prune(r.graph);
+    CHECK(graph.size() < 100);
+    const ir::Graph simple = rewrite_steps(graph, [](ir::Graph body) { return ir::prune(simplify(body)); });
+    const ir::Graph split = ir::prune(split_steps(simple));
+    ir::verify(split, "split steps");
+    CHECK(write_out_steps(split, 100'000'000).size() > kLong);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <random>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <catch2/catch.hpp>
 
 #include "every_mode.h"
+#include "how_long.h"
 
 namespace op = onepass;
 using namespace onepass::test;
@@ -358,4 +360,202 @@ TEST_CASE("state loops: every mistake throws the expected error", "[loops]") {
 TEST_CASE("state loops: a number as the initial state takes the type of the number after a step", "[state_loops]") {
   const auto value = [](auto&& f) { return op::compile(f)(Array::from({1.0f})).template at<float>({0}); };
   CHECK(value([](Tensor x) { return op::iterate([](Tensor s) { return s * 1.5; }, Tensor(1), 3) + x; }) == 4.375f);
+}
+
+namespace {
+
+// A step of random elementwise operators on `n` states, `m` elements and two captures. Equal seeds give equal steps. All values depend on
+// a state or an element: a value of captures alone is computed before a loop that is one node, so its derivative is added later.
+struct RandomStep {
+  std::uint64_t seed;
+  std::size_t n, m;
+  std::pair<std::vector<Tensor>, std::vector<Tensor>> operator()(const std::vector<Tensor>& states, const std::vector<Tensor>& xs,
+                                                                 const std::vector<Tensor>& captures) const {
+    std::mt19937_64 random(seed);
+    std::vector<Tensor> pool = states;
+    pool.insert(pool.end(), xs.begin(), xs.end());
+    const auto any = [&] { return pool[random() % pool.size()]; };
+    for (int i = 0; i < 8; ++i) {
+      const Tensor a = any(), b = random() % 3 ? any() : captures[random() % 2];
+      switch (random() % 9) {
+        case 0: pool.push_back(a + b); break;
+        case 1: pool.push_back(a - b * 0.5); break;
+        case 2: pool.push_back(a * b); break;
+        case 3: pool.push_back(tanh(a) * 0.75); break;
+        case 4: pool.push_back(b / (1.5 + tanh(a * b))); break;
+        case 5: pool.push_back(where(a > b, a, b * 0.25)); break;
+        case 6: pool.push_back(sqrt(abs(a) + 0.125)); break;
+        case 7: pool.push_back(exp(-(a * a))); break;
+        default: pool.push_back(maximum(a, b) + captures[1]); break;
+      }
+    }
+    std::pair<std::vector<Tensor>, std::vector<Tensor>> out;
+    for (std::size_t i = 0; i < n; ++i) out.first.push_back(tanh(pool[pool.size() - 1 - i] + states[i] * 0.5));
+    out.second = {any(), random() % 2 ? out.first[0] : any()};
+    return out;
+  }
+};
+
+// Returns the elements, with +0 for -0.
+std::vector<double> plus_zero(const Array& a) {
+  std::vector<double> out;
+  if (a.dtype() == op::f64) out = a.to_vector<double>();
+  else
+    for (const float x : a.to_vector<float>()) out.push_back(static_cast<double>(x));
+  for (double& x : out) x += 0.0;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("state loops: a long loop becomes one node, with the bits of the unrolled loop and of its gradients", "[loops]") {
+  constexpr std::int64_t kSteps = 70;
+  const int rounds = op::test::rounds(12, 400);
+  int unrolled = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const std::vector<std::int64_t> shape = round % 7 == 6   ? std::vector<std::int64_t>{700}
+                                            : round % 3 == 0 ? std::vector<std::int64_t>{}
+                                            : round % 3 == 1 ? std::vector<std::int64_t>{3}
+                                                             : std::vector<std::int64_t>{2, 3};
+    const RandomStep step{static_cast<std::uint64_t>(round), 1 + static_cast<std::size_t>(round) % 2,
+                          1 + static_cast<std::size_t>(round / 2) % 2};
+    const bool reverse = round % 4 == 3;
+    const auto type = round % 2 ? op::f64 : op::f32;
+    const auto program = [&](bool by_hand) {
+      return [&, by_hand](std::vector<Tensor> in) {
+        const std::vector<Tensor> states(in.begin(), in.begin() + 2), captures(in.begin() + 4, in.end());
+        const std::vector<Tensor> init(states.begin(), states.begin() + static_cast<std::ptrdiff_t>(step.n));
+        const std::vector<Tensor> xs(in.begin() + 2, in.begin() + 2 + static_cast<std::ptrdiff_t>(step.m));
+        std::vector<Tensor> last = init, stacked;
+        if (by_hand) {
+          std::vector<std::vector<Tensor>> ys(2, std::vector<Tensor>(static_cast<std::size_t>(kSteps)));
+          for (std::int64_t t = 0; t < kSteps; ++t) {
+            const std::int64_t at = reverse ? kSteps - 1 - t : t;
+            std::vector<Tensor> each;
+            for (const Tensor& x : xs) each.push_back(x[at]);
+            const auto [next, y] = step(last, each, captures);
+            for (std::size_t k = 0; k < 2; ++k) ys[k][static_cast<std::size_t>(at)] = y[k];
+            last = next;
+          }
+          for (const std::vector<Tensor>& y : ys) stacked.push_back(op::stack(y));
+        } else {
+          std::tie(last, stacked) =
+              op::scan([&](std::vector<Tensor> s, std::vector<Tensor> x) { return step(s, x, captures); }, init, xs, reverse);
+        }
+        Tensor loss = sum(sin(stacked[0]) * stacked[1]);
+        for (const Tensor& s : last) loss = loss + sum(s * s);
+        std::vector<Tensor> out = last;
+        out.insert(out.end(), stacked.begin(), stacked.end());
+        const std::vector<Tensor> gradients = grad(loss, in);
+        out.insert(out.end(), gradients.begin(), gradients.end());
+        return out;
+      };
+    };
+    std::vector<std::int64_t> of_steps = {kSteps};
+    of_steps.insert(of_steps.end(), shape.begin(), shape.end());
+    std::vector<Array> in;
+    for (std::uint64_t k = 0; k < 6; ++k)
+      in.push_back(random_array(k == 2 || k == 3 ? of_steps : shape, type, 10 * static_cast<std::uint64_t>(round) + k));
+    const std::vector<Array> expected = op::compile(program(true), with(op::Mode::reference))(in);
+    for (const op::Mode mode : kModes) {
+      INFO("round " << round << ", mode " << static_cast<int>(mode));
+      auto f = op::compile(program(false), with(mode));
+      for (int call = 0; call < 2; ++call) {
+        const std::vector<Array> got = f(in);
+        REQUIRE(got.size() == expected.size());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          INFO("result " << i << ", call " << call);
+          CHECK(plus_zero(got[i]) == plus_zero(expected[i]));
+        }
+      }
+      if (mode == op::Mode::reference) unrolled += f.last_execution().nodes.size() > 1000;
+    }
+  }
+  CHECK(unrolled <= rounds / 6);  // 70 steps of 8 operators and their derivatives are thousands of nodes
+}
+
+TEST_CASE("state loops: the function of a long loop is called three times, or for each step if the steps differ", "[loops]") {
+  const Array r = random_array({100'000}, op::f64);
+  const Garch garch;
+  int calls = 0;
+  auto f = op::compile([&](Tensor r) {
+    return op::scan(
+        [&](Tensor h, Tensor x) {
+          ++calls;
+          const Tensor next = garch.omega + garch.alpha * (x * x) + garch.beta * h;
+          return std::pair{next, next};
+        },
+        Tensor(garch.h0), r);
+  });
+  const auto [last, all] = f(r);
+  CHECK(all.to_vector<double>() == garch.h(r.to_vector<double>()));
+  CHECK(calls % 3 == 1);  // each recording: three steps, and one for the type of the number
+  CHECK(f.last_execution().nodes.size() < 50);
+
+  constexpr int kSteps = 80;
+  const Array x = random_array({5}, op::f64);
+  auto scaled = op::compile([&](Tensor x) {  // another number in each step
+    int step = 0;
+    return op::iterate([&](Tensor s) { return s + x * (0.25 * ++step); }, x, kSteps);
+  });
+  std::vector<double> expected = x.to_vector<double>();
+  const std::vector<double> of = expected;
+  for (int step = 1; step <= kSteps; ++step)
+    for (std::size_t i = 0; i < of.size(); ++i) expected[i] += of[i] * (0.25 * step);
+  CHECK(scaled(x).to_vector<double>() == expected);
+
+  auto lagged = op::compile([&](Tensor x) {  // each step reads the state before the last step
+    Tensor before = x;
+    return op::iterate([&](Tensor s) { return std::exchange(before, s) * 0.5 + s * 0.25; }, x * 2, kSteps);
+  });
+  std::vector<double> a = of, b = of;
+  for (double& v : b) v *= 2;
+  for (int step = 0; step < kSteps; ++step)
+    for (std::size_t i = 0; i < of.size(); ++i) a[i] = std::exchange(b[i], a[i] * 0.5 + b[i] * 0.25);
+  CHECK(lagged(x).to_vector<double>() == b);
+}
+
+TEST_CASE("state loops: long loops are mapped over elements, and have second derivatives", "[loops]") {
+  constexpr std::int64_t kSteps = 66;
+  const auto fold = [](bool by_hand, Tensor h, Tensor w, Tensor x) {
+    const auto step = [&](Tensor s, Tensor x) { return tanh(s * w + x) - s * 0.125; };
+    if (!by_hand) return op::fold(step, h, x);
+    for (std::int64_t t = 0; t < kSteps; ++t) h = step(h, x[t]);
+    return h;
+  };
+  const auto program = [&](bool by_hand) {
+    return [&, by_hand](Tensor h, Tensor w, Tensor x) {
+      const auto loss = [&](Tensor h, Tensor w, Tensor x) {
+        const Tensor last = fold(by_hand, h, w, x);
+        return sum(last * last);
+      };
+      const auto [dh, dw, dx] = grad(loss(h, w, x), h, w, x);
+      const auto [hh, hw, hx] = grad(sum(dh * dh) + sum(dw) + sum(sin(dx)), h, w, x);
+      const Tensor mapped =
+          op::vmap([&](Tensor h, Tensor x) { return fold(by_hand, h, w, x); })(op::stack({h, h * 2}), op::stack({x, x + 1}));
+      const auto [mh, mw] = grad(sum(mapped * mapped), h, w);
+      return std::vector{hh, hw, hx, mapped, mh, mw};
+    };
+  };
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {4}}) {
+    std::vector<std::int64_t> of_steps = {kSteps};
+    of_steps.insert(of_steps.end(), shape.begin(), shape.end());
+    const Array h = random_array(shape, op::f64), w = random_array(shape, op::f64, 2), x = random_array(of_steps, op::f64, 3);
+    const std::vector<Array> expected = op::compile(program(true), with(op::Mode::reference))(h, w, x);
+    std::vector<std::vector<double>> of_reference;
+    for (const op::Mode mode : {op::Mode::reference, op::Mode::generic}) {
+      INFO("mode " << static_cast<int>(mode));
+      const std::vector<Array> got = op::compile(program(false), with(mode))(h, w, x);
+      std::vector<std::vector<double>> values;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        INFO("result " << i);
+        values.push_back(got[i].to_vector<double>());
+        const std::vector<double> wanted = expected[i].to_vector<double>();
+        for (std::size_t k = 0; k < wanted.size(); ++k) CHECK(values[i][k] == Approx(wanted[k]).epsilon(1e-12).margin(1e-12));
+        if (i >= 3) CHECK(plus_zero(got[i]) == plus_zero(expected[i]));  // second derivatives add their terms in another order
+      }
+      if (mode == op::Mode::reference) of_reference = values;
+      CHECK(values == of_reference);
+    }
+  }
 }

@@ -12,12 +12,15 @@
 #include "compiler/find_steps.h"
 #include "compiler/record.h"
 #include "compiler/simplify.h"
+#include "compiler/state_loop.h"
+#include "compiler/step_body.h"
 #include "every_mode.h"
 #include "has_codegen.h"
 #include "ir/reference.h"
 #include "ir/steps.h"
 #include "ir/verify.h"
 #include "onepass/onepass.h"
+#include "random_graph.h"
 
 namespace op = onepass;
 using namespace onepass::test;
@@ -224,4 +227,35 @@ TEST_CASE("steps: short recurrences whose states are read step by step, and thei
         CHECK(kernels(text, inputs) <= (n > 16 ? 16 : 2 * n));
       }
     }
+}
+
+TEST_CASE("steps: a recorded loop is written out for targets without kernels for steps", "[steps]") {
+  op::compiler::Recorder r;
+  const auto in = [&](const char* name, std::initializer_list<std::int64_t> shape) { return r.input(name, op::f64, shape); };
+  const op::compiler::Value h = in("h", {3}), w = in("w", {3}), x = in("x", {70, 3});
+  op::compiler::StateLoop loop(r, op::compiler::StateLoop::Kind::Scan, {h});
+  loop.over(std::array{x}, true);
+  int steps = 0;
+  for (; loop.next(); ++steps) {
+    const op::compiler::Value next = r.elementwise(ir::Op::Tanh, {r.add(r.mul(loop.state()[0], w), loop.element()[0])});
+    loop.step(std::array{next}, std::array{r.mul(next, next)});
+  }
+  CHECK(steps == 3);
+  const op::compiler::Value ys = loop.results()[0];
+  r.output("h", loop.state()[0]);
+  r.output("ys", ys);
+  const auto count = [](const ir::Graph& graph) {
+    int n = 0;
+    for (ir::NodeId id = 0; id < graph.size(); ++id) n += graph[id].op == ir::Op::Steps;
+    return n;
+  };
+  const ir::Graph recorded = ir::prune(r.graph), written = op::compiler::write_out_steps(recorded, 1000);
+  CHECK(count(recorded) == 2);
+  CHECK(count(written) == 0);
+  ir::verify(written, "write out steps");
+  const Arguments arguments = random_arguments(recorded, 7);
+  std::string what;
+  CHECK(equals_bitwise(ir::evaluate(written, arguments.views), ir::evaluate(recorded, arguments.views), &what));
+  CHECK(what.empty());
+  CHECK_THROWS_AS(op::compiler::write_out_steps(recorded, 100), op::UnsupportedError);
 }

@@ -1,6 +1,6 @@
-// Loops with state in a recorded function: scan, fold, iterate and while_loop, as in JAX's lax. The step function is recorded once for
-// each step. The recorded operators are fused, compiled and differentiated as usual. docs/language.md defines each loop. Works under
-// -fno-exceptions -fno-rtti.
+// Loops with state in a recorded function: scan, fold, iterate and while_loop, as in JAX's lax. A long loop of elementwise steps records
+// three of them and runs in one kernel; other loops record each step. Both are differentiated as usual. docs/language.md defines each loop.
+// Works under -fno-exceptions -fno-rtti.
 #pragma once
 
 #include <concepts>

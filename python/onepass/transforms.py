@@ -252,7 +252,7 @@ def scan(function, init, xs=None, length=None, reverse=False):
     first.
 
     A whole number in place of xs is the number of steps; x is then the step index. With only `length`, x is None. State, xs and results
-    may be nested. Each step is recorded (docs/language.md).
+    may be nested. A long loop of elementwise steps records three of them, other loops record each step (docs/language.md).
 
     Errors    ShapeError or DTypeError if the state changes shape or type, or for xs of different lengths; ValueError for zero or too many steps;
               DTypeError for a number of steps that is not an integer.
@@ -286,7 +286,7 @@ def while_loop(cond, body, init, bound=None):
     false. If `bound` ends the loop, cond of the returned state is true.
     """
     if bound is None:
-        raise _core.ValueError("while_loop: `bound` is missing, the maximum number of steps; each step is recorded, whatever the condition is")
+        raise _core.ValueError("while_loop: `bound` is missing, the maximum number of steps")
     bound = _count("while_loop", bound)
 
     def recorded(init):

@@ -1,0 +1,15 @@
+// split_steps: takes out of a `steps` node (ir/steps.h) what its recurrence does not need. Results of all steps are then computed at once,
+// from the states and values that the recurrence stores; unused states and operands disappear. Result bits do not change.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace onepass::compiler {
+
+/// Maximum number of elements of states for which values before and after the recurrence are always computed for all steps at once: so few
+/// elements do not fill a vector in each step.
+inline constexpr std::int64_t kFewInStep = 512;
+
+ir::Graph split_steps(ir::Graph graph);
+
+}  // namespace onepass::compiler
