@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,15 @@ Graph with_other_lengths(const Graph& graph, std::mt19937_64& random) {
       it->second = static_cast<std::int64_t>(random() % (random() % 2 ? 5000 : 20));
     return it->second;
   });
+}
+
+// Returns an explanation without the tiers of kernels, which depend on time.
+std::string without_tiers(const std::string& explanation) {
+  std::string out;
+  std::istringstream lines(explanation);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("  compiled")) out += line.substr(0, line.find(';')) + "\n";
+  return out;
 }
 
 Options without_recording_again(op::Mode mode = op::Mode::adaptive) {
@@ -196,7 +206,7 @@ TEST_CASE("structure: a hundred new shapes run the passes once, and have the bit
       if (shapes == 0) continue;                   // the first explanation includes a compile
       const Formula analysed = op::formula(text);  // finds the kernels and keeps the passes' results
       run_formula(analysed, inputs);
-      CHECK(f.explain() == analysed.explain());
+      CHECK(without_tiers(f.explain()) == without_tiers(analysed.explain()));
       CHECK(f.last_graph() == analysed.last_graph());
     }
     INFO(text);
