@@ -2,6 +2,7 @@
 #include "random_program.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -56,6 +57,34 @@ std::string filled_in(std::string_view text, std::span<const std::string> operan
   return out;
 }
 
+// The functions of loops with state: each is defined in a program that names it. A later function may call an earlier function.
+constexpr std::pair<std::string_view, std::string_view> kFunctions[] = {
+    {"decay", "fn decay(s, x) { return s*0.5 + x }"},
+    {"peak", "fn peak(s, x) { return where(x > s, x, s*0.75) }"},
+    {"squash", "fn squash(s, x) { n = tanh(s*x) + s*0.25; return n, n - x*x }"},
+    {"squashed", "fn squashed(h, x) { last, ys = scan(squash, h, x); return ys }"},
+    {"pair", "fn pair(a, b, x) { n = a*0.5 - b*x; return n, b*0.25 + abs(a), n*b }"},
+    {"paired", "fn paired(h, x) { a, b, ys = scan(pair, [h, h*2], x, reverse=true); return ys + a }"},
+    {"newton", "fn newton(s) { return s - (s*s - 2)*0.125 }"},
+    {"large", "fn large(s) { return abs(s) > 0.01 }"},
+    {"half", "fn half(s) { return s*0.5 }"},
+    {"weighted", "fn weighted(s, x, w) { return s*w + x }"},
+};
+std::string with_functions(const std::string& text) {
+  const auto is_named = [](std::string_view in, std::string_view name) {
+    for (std::size_t at = in.find(name); at != std::string_view::npos; at = in.find(name, at + 1)) {
+      const std::size_t end = at + name.size();
+      const auto is_letter = [&](std::size_t i) { return std::isalnum(static_cast<unsigned char>(in[i])) || in[i] == '_'; };
+      if ((at == 0 || !is_letter(at - 1)) && (end == in.size() || !is_letter(end))) return true;
+    }
+    return false;
+  };
+  std::string out = text;
+  for (std::size_t i = std::size(kFunctions); i-- > 0;)
+    if (is_named(out, kFunctions[i].first)) out = fmt::format("{}\n{}", kFunctions[i].second, out);
+  return out;
+}
+
 struct Type {
   DType dtype;
   Shape shape;
@@ -66,7 +95,7 @@ bool type_of(const std::string& text, const std::vector<Type>& operands, Type& o
   try {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < operands.size(); ++i) names.push_back(fmt::format("x{}", i));
-    const language::Program program = language::parse(filled_in(text, names));
+    const language::Program program = language::parse(with_functions(filled_in(text, names)));
     std::vector<compiler::FormulaInput> inputs;
     for (const std::string& name : compiler::signature_of(program).inputs) {
       const Type& t = operands[static_cast<std::size_t>(std::stoi(name.substr(1)))];
@@ -254,7 +283,7 @@ class Drawer {
 
   bool step() {
     const int x = any();
-    switch (random_.below(30)) {
+    switch (random_.below(31)) {
       case 0:
       case 1: return unary(x);
       case 2:
@@ -284,6 +313,7 @@ class Drawer {
       case 26: return merged_scan(x);
       case 27: return reduction_and_back(x);
       case 28: return two_views(x);
+      case 29: return loop(x);
       default: return types(x);
     }
   }
@@ -752,6 +782,18 @@ class Drawer {
     return add(fmt::format("grad({}, [$1])", rank(y) == 0 ? "$0" : random_.of(losses)), {y, by}, true);
   }
 
+  // Adds a loop with state along the first axis, or of a number of steps: of 64 steps or more it may become one node.
+  bool loop(int x) {
+    static constexpr std::string_view along[] = {"fold(decay, $0[0], $0)",       "fold(peak, $0[0]*2, $0, reverse=true)",
+                                                 "squashed($0[0], $0)",          "paired($0[-1]*0.5, $0)",
+                                                 "squashed($0[0, 0], $0[:, 0])", "fold(weighted, $0[0], $0, w=$0[-1]*0.25)"};
+    static constexpr std::string_view alone[] = {"iterate(newton, $0, {})", "while_loop(large, half, $0, {})"};
+    static constexpr int steps[] = {4, 64, 70, 90};
+    if (rank(x) > 0 && random_.below(3)) return add(std::string(random_.of(along)), {x});
+    const std::string_view text = random_.of(alone);
+    return add(fmt::format("{}{}{}", text.substr(0, text.size() - 3), random_.of(steps), ")"), {x});
+  }
+
   bool source(int x) {
     static constexpr std::string_view texts[] = {"iota($0.shape, 0)",    "ones($0.shape)",      "full($0.shape, 2)",
                                                  "uniform(3, $0.shape)", "normal(5, $0.shape)", "zeros($0.shape, f64)"};
@@ -810,7 +852,7 @@ std::string RandomProgram::text() const {
     named.push_back(fmt::format("v{}", i));
     out += fmt::format("{}v{} = {}", out.empty() ? "" : "; ", i, text);
   }
-  return out;
+  return with_functions(out);
 }
 
 std::vector<std::size_t> RandomProgram::used() const {
