@@ -102,6 +102,7 @@ std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& r
 std::string_view wrong_steps(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
                              std::span<const Planned> pieces, std::span<const Layout> targets) {
   const std::vector<NodeId>& roots = partition.groups[group].roots;
+  if (graph.elements(roots[0]) == 0) return pieces.empty() ? std::string_view() : "there is nothing to compute";
   if (pieces.size() != 1) return "a single subdomain is required";
   const auto& [nest, numbers] = pieces[0];
   const NodeId id = roots[0];
