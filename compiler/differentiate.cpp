@@ -497,7 +497,7 @@ class ReversePass {
     const std::vector<NodeId>& results = loop_of(id);
     if (results.front() != id || std::ranges::none_of(results, [&](NodeId r) { return has_cotangent(r); })) return;
     const Steps steps = steps_of(graph_, id);
-    std::vector<NodeId> cotangents, operands, from;  // from: what the step reads, without the reshape to elements
+    std::vector<NodeId> cotangents, operands, from;  // from: operands without the reshape to elements
     for (const NodeId r : results) cotangents.push_back(adjoint_[r]);
     for (const std::int64_t o : graph_.operands(id)) {
       const auto operand = static_cast<NodeId>(o);
@@ -663,7 +663,7 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
   for (const std::int64_t a : of_arrays)
     if (adjoint(a) != kNoNode) with_results.push_back(a), body.results.push_back(adjoint(a));
 
-  // What the step reads. The states before each step are results of the loop.
+  // The step reads the states before it, which are results of the loop, and the loop's arrays and captures.
   Steps extended = s;
   const auto states_before = [&](std::int64_t i) {
     auto at = std::ranges::find(extended.results, i);

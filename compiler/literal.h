@@ -64,6 +64,8 @@ class Numbers {
   bool empty() const { return slots_.empty(); }
   /// True if each call recomputes the scalar parameter's value.
   bool fills(std::uint32_t slot) const;
+  /// True if each call computes the same value for both scalar parameters, by the same operators on the same arguments.
+  bool fills_equally(std::uint32_t slot, std::uint32_t other) const;
   bool is_pinned(std::size_t argument) const { return argument < pinned_.size() && pinned_[argument]; }
 
   /// Writes the scalar parameters that depend on arguments. `argument(i)` returns argument i of this call as a Literal of the same kind as

@@ -63,6 +63,28 @@ bool Numbers::fills(std::uint32_t slot) const {
   return std::any_of(slots_.begin(), slots_.end(), [&](const SlotValue& s) { return s.slot == slot; });
 }
 
+bool Numbers::fills_equally(std::uint32_t slot, std::uint32_t other) const {
+  constexpr int kMost = 1000;  // entries to compare
+  const auto a = std::ranges::find(slots_, slot, &SlotValue::slot), b = std::ranges::find(slots_, other, &SlotValue::slot);
+  if (a == slots_.end() || b == slots_.end() || a->dtype != b->dtype) return false;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> open = {{a->entry, b->entry}};
+  for (int compared = 0; !open.empty(); ++compared) {
+    const auto [p, q] = open.back();
+    open.pop_back();
+    if (p == q) continue;
+    const Entry &x = entries_[p], &y = entries_[q];
+    if (compared == kMost || x.argument != y.argument || x.kind != y.kind || x.op != y.op || x.count != y.count) return false;
+    for (std::size_t i = 0; i < x.count; ++i) {
+      const Literal &m = x.operands[i], &n = y.operands[i];
+      if (m.derived && n.derived) open.emplace_back(m.derived - 1, n.derived - 1);
+      else if (m.derived || n.derived || m.kind != n.kind || m.integer != n.integer ||
+               std::bit_cast<std::uint64_t>(m.real) != std::bit_cast<std::uint64_t>(n.real))
+        return false;
+    }
+  }
+  return true;
+}
+
 // ------------------------------------------------------------------------------------------------ steps
 
 class NumberSteps {

@@ -51,7 +51,7 @@ class Split {
   bool is_line(std::size_t v) const { return std::cmp_greater_equal(v, first_line_); }
   bool is_state(std::size_t v) const { return std::cmp_less(v, s_.states); }
   bool is_array(std::size_t v) const { return !is_state(v) && std::cmp_less(v, s_.states + s_.arrays); }
-  // Returns the operand, or one element if all are equal and there are many.
+  // Returns the operand. If its many elements are equal, returns one of them.
   NodeId single(NodeId x) {
     if (elements_ <= kFewInStep || out_.shape(x).size() != 1) return x;
     NodeId from = x;
@@ -85,7 +85,7 @@ class Split {
     }
   }
 
-  // States live if a result or a last state that is read needs them.
+  // Finds the values that results need and that next states need. Only states that one of them needs are kept.
   void find_needed(const std::vector<bool>& is_read) {
     recurrent_.assign(size(), false), read_.assign(size(), false), live_.assign(static_cast<std::size_t>(s_.states), false);
     std::vector<std::size_t> states;
@@ -102,7 +102,7 @@ class Split {
     }
   }
 
-  // A division or a function of an array is computed for all steps at once if the states have few elements; a sum or product is cheap.
+  // True for an operator that is worth computing for all steps in vectors if the states have few elements.
   bool is_costly(std::size_t v) const {
     const Op op = line(v).op;
     return info(op).kind == OpKind::Expanded || op == Op::Div || op == Op::Sqrt;
@@ -125,7 +125,7 @@ class Split {
       else where_[v] = Where::After;
     }
     if (few) return;
-    // Many elements: what is behind the recurrence stays inside unless fewer arrays are stored without it.
+    // With many elements, values after the recurrence stay inside, unless the loop then stores fewer arrays.
     std::vector<bool> crosses(size(), false);
     std::int64_t stored = 0, results = 0;
     for (std::size_t v = 0; v < size(); ++v)
@@ -193,7 +193,7 @@ class Split {
       if (where_[v] == Where::Once) once(v);
       if (where_[v] == Where::Before) outside(v);
     }
-    // What the new loop stores: values inside that a line outside or a result reads.
+    // The new loop stores the values inside that results and lines outside read.
     std::vector<bool> stores(size(), false);
     for (std::size_t v = 0; v < size(); ++v)
       if (where_[v] == Where::After) each_operand(v, [&](std::size_t o) { stores[o] = stores[o] || (is_inside(o) && by_state_[o]); });
@@ -210,7 +210,7 @@ class Split {
         results_[static_cast<std::size_t>(s_.states) + r] = outside(static_cast<std::size_t>(s_.results[r]));
   }
 
-  // Makes the value in all steps. A line inside that depends on no state is computed again.
+  // Returns the value in all steps. Lines inside that depend on no state are computed again.
   NodeId outside(std::size_t v) {
     std::vector<std::size_t> open = {v};
     while (!open.empty()) {

@@ -1,5 +1,5 @@
-// split_steps: takes out of a `steps` node (ir/steps.h) what its recurrence does not need. Results of all steps are then computed at once,
-// from the states and values that the recurrence stores; unused states and operands disappear. Result bits do not change.
+// split_steps: moves the values that the recurrence does not need out of a `steps` node (ir/steps.h). They are then computed for all steps
+// at once, from the states and values that the recurrence stores. Unused states and operands disappear. Result bits do not change.
 #pragma once
 
 #include "ir/graph.h"

@@ -128,7 +128,7 @@ void StateLoop::step(std::span<const Value> state, std::span<const Value> result
 
 // ------------------------------------------------------------------------------------------------ loops as one node
 
-// Returns the recorded step as lines. In a while loop, whether an element goes on is a further state.
+// Returns the recorded step as lines. In a while loop, the condition so far is a further state.
 std::optional<StepForm> StateLoop::form(std::span<const Value> results) const {
   StepBody body;
   body.own = static_cast<NodeId>(nodes_);
@@ -145,7 +145,8 @@ std::optional<StepForm> StateLoop::form(std::span<const Value> results) const {
 bool StateLoop::is_same(NodeId a, NodeId b) const {
   return is_same_expression(r_.graph, a, b, [&](std::uint32_t x, std::uint32_t y) {
     const ir::Slot &p = r_.graph.slots[x], &q = r_.graph.slots[y];
-    return p.dtype == q.dtype && p.bits == q.bits && !r_.numbers.fills(x) && !r_.numbers.fills(y);
+    if (r_.numbers.fills(x)) return r_.numbers.fills_equally(x, y);
+    return p.dtype == q.dtype && p.bits == q.bits && !r_.numbers.fills(y);
   });
 }
 

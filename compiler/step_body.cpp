@@ -77,7 +77,7 @@ class Former {
     std::ranges::sort(inside_);
   }
 
-  // A node without an entry depends on no state, no array and no capture of the body.
+  // Adds a node of the step. Returns false if it cannot be a line. Nodes without an entry in `at_` are captures.
   bool add(NodeId id) {
     const Node node = graph_[id];
     const List operands = graph_.operands(id);
@@ -180,7 +180,7 @@ class Former {
   }
 };
 
-// The attributes of a `steps` node without its result index: equal for all results of the same steps.
+// Returns the attributes of a `steps` node without its result index. They are equal for all results of the same steps.
 std::vector<std::int64_t> shared_attributes(const Graph& graph, NodeId id) {
   const List attributes = graph.attributes(id);
   std::vector<std::int64_t> shared(attributes.begin(), attributes.end());

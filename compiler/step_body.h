@@ -61,7 +61,7 @@ ir::Graph graph_of_step(const ir::Graph& graph, ir::NodeId id, const ir::Steps& 
 /// Replaces the lines by those of `step`, a graph_of_step() that a pass has rewritten.
 ir::Steps with_lines_of(const ir::Graph& step, const ir::Steps& steps);
 
-/// Replaces the lines of all `steps` nodes by what `pass` makes of the graph of the step.
+/// Applies `pass` to the graph of each step, and replaces the lines of the `steps` nodes by its result.
 ir::Graph rewrite_steps(ir::Graph graph, const std::function<ir::Graph(ir::Graph)>& pass);
 
 /// Writes out all `steps` nodes, for targets that have no kernels for them.

@@ -505,6 +505,18 @@ TEST_CASE("state loops: the function of a long loop is called three times, or fo
     for (std::size_t i = 0; i < of.size(); ++i) expected[i] += of[i] * (0.25 * step);
   CHECK(scaled(x).to_vector<double>() == expected);
 
+  auto damped = op::compile([&](Tensor x, Tensor k) {  // numbers that each step computes from the call's number
+    return op::iterate([&](Tensor s) { return s * (1 - k / 4) + k * 2; }, x, kSteps);
+  });
+  for (const double k : {0.5, 0.25}) {
+    std::vector<double> wanted = of;
+    for (int step = 0; step < kSteps; ++step)
+      for (double& v : wanted) v = v * (1 - k / 4) + k * 2;
+    CHECK(damped(x, k).to_vector<double>() == wanted);
+    CHECK(damped.last_execution().nodes.size() < 30);
+  }
+  CHECK(damped.stats().recordings == 1);
+
   auto lagged = op::compile([&](Tensor x) {  // each step reads the state before the last step
     Tensor before = x;
     return op::iterate([&](Tensor s) { return std::exchange(before, s) * 0.5 + s * 0.25; }, x * 2, kSteps);
