@@ -108,6 +108,40 @@ class Finder {
   }
   static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
 
+  // True if the value at an index of a gather depends on that index. Numbers and broadcast axes do not: kernels then read no index.
+  bool varies_along(NodeId id, std::size_t axis) const {
+    while (graph_[id].op != Op::Input && (ir::is_view(graph_[id].op) || ir::is_source(graph_[id].op))) {
+      const List attributes = graph_.attributes(id), shape = graph_.shape(id);
+      if (ir::is_source(graph_[id].op)) return graph_[id].op == Op::Iota && attributes[0] == static_cast<std::int64_t>(axis);
+      const NodeId from = graph_.operand(id, 0);
+      const List was = graph_.shape(from);
+      switch (graph_[id].op) {
+        case Op::Broadcast:
+          if (was[axis] != shape[axis]) return false;
+          break;
+        case Op::Permute: axis = static_cast<std::size_t>(attributes[axis]); break;
+        case Op::Slice:
+        case Op::Pad: break;
+        case Op::Reshape: {
+          const std::int64_t before = ir::element_count(shape.first(axis));
+          std::size_t same = 0;
+          while (same < was.size() && (was[same] != shape[axis] || ir::element_count(was.first(same)) != before)) ++same;
+          if (same == was.size()) return !is_broadcast(from);
+          axis = same;
+          break;
+        }
+        default: return !is_broadcast(from);
+      }
+      id = from;
+    }
+    return true;
+  }
+  bool is_broadcast(NodeId id) const {
+    for (; ir::is_view(graph_[id].op); id = graph_.operand(id, 0))
+      if (graph_[id].op == Op::Broadcast) return true;
+    return ir::is_source(graph_[id].op) && graph_[id].op != Op::Input;
+  }
+
   // Finds indices that need a separate kernel for their check. If materialized values read every element of the indices, the kernels of
   // these values check them.
   void find_checked() {
@@ -120,6 +154,8 @@ class Finder {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const auto o = static_cast<NodeId>(operands[i]);
         if (op == Op::Gather && (i == 0 || graph_.elements(static_cast<NodeId>(operands[0])) == 0)) continue;
+        if (op == Op::Gather && !varies_along(static_cast<NodeId>(operands[0]), static_cast<std::size_t>(graph_.attributes(id)[0])))
+          continue;
         if ((op == Op::Slice || op == Op::Diagonal || op == Op::Window) && graph_.elements(id) != graph_.elements(o)) continue;
         whole[o] = true;
       }

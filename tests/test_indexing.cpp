@@ -228,6 +228,12 @@ TEST_CASE("indexing: a bad index is an error of the call in every mode, and no r
   check("take(x, i, 1)[0:1, 0]", indices({0, -8}, {2}), "take: the index -8 at [1] is out of range: axis 1 has extent 7");
   check("take(x, i, 1)[0:0]", indices({7}, {1}), "take: the index 7 at [0]");
   check("where(x[0] > 2, sum(take(x, i, 0)), 1)", indices({7}, {}), "take: the index 7 at [] is out of range");
+  // All indices read the same value.
+  check("take(broadcast_to(x[0], [5, 7]), i, 0)", indices({0, 5}, {2}), "take: the index 5 at [1] is out of range: axis 0 has extent 5");
+  check("take(zeros([5, 7]), i, 0)*x[0, 0]", indices({5}, {1}), "take: the index 5 at [0] is out of range: axis 0 has extent 5");
+  check("take_along_axis(transpose(tile(x[:1], [2, 1])), i, 1)", indices({1, 2}, {1, 2}),
+        "take_along_axis: the index 2 at [0, 1] is out of range: axis 1 has extent 2");
+  check("sum(take(repeat(x[0], 3, 0), i, 0))", indices({21}, {1}), "take: the index 21 at [0] is out of range: axis 0 has extent 21");
   check("take(x[:, :0], i, 1)", indices({0}, {1}), "take: the index 0 at [0] is out of range: axis 1 has extent 0");
   check("take_along_axis(x, i, 1)", indices({0, 9223372036854775807, 1, 2, -9223372036854775807 - 1}, {5, 1}),
         "take_along_axis: the index 9223372036854775807 at [1, 0]");
