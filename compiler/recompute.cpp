@@ -108,8 +108,10 @@ class Finder {
   }
   static bool in_sequence(Op op) { return ir::is_reduction(op) || ir::is_scan(op) || op == Op::ScatterAdd || ir::is_routine(op); }
 
-  // True if the value at an index of a gather depends on that index. Numbers and broadcast axes do not: kernels then read no index.
+  // True if the value at an index of a gather depends on that index. Along an axis of one element, a broadcast axis and in numbers it does
+  // not: kernels then read no index.
   bool varies_along(NodeId id, std::size_t axis) const {
+    if (graph_.shape(id)[axis] == 1) return false;
     while (graph_[id].op != Op::Input && (ir::is_view(graph_[id].op) || ir::is_source(graph_[id].op))) {
       const List attributes = graph_.attributes(id), shape = graph_.shape(id);
       if (ir::is_source(graph_[id].op)) return graph_[id].op == Op::Iota && attributes[0] == static_cast<std::int64_t>(axis);
