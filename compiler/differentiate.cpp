@@ -437,12 +437,7 @@ class ReversePass {
   std::vector<NodeId> adjoint_;
   std::map<std::vector<std::int64_t>, std::vector<NodeId>> loops_;  // by operands and attributes of `steps` nodes: results of one loop
 
-  std::vector<NodeId>& loop_of(NodeId id) {
-    const List operands = graph_.operands(id), attributes = graph_.attributes(id);
-    std::vector<std::int64_t> key(operands.begin(), operands.end());
-    key.insert(key.end(), attributes.begin() + 1, attributes.end());
-    return loops_[std::move(key)];
-  }
+  std::vector<NodeId>& loop_of(NodeId id) { return loops_[key_of_loop(graph_, id)]; }
 
   /// Returns the rule that produced the node as a result, or null.
   const DerivativeRule* rule_of(NodeId id) const {
@@ -496,7 +491,6 @@ class ReversePass {
     if (!depends_[id]) return;
     const std::vector<NodeId>& results = loop_of(id);
     if (results.front() != id || std::ranges::none_of(results, [&](NodeId r) { return has_cotangent(r); })) return;
-    const Steps steps = steps_of(graph_, id);
     std::vector<NodeId> cotangents, operands, from;  // from: operands without the reshape to elements
     for (const NodeId r : results) cotangents.push_back(adjoint_[r]);
     for (const std::int64_t o : graph_.operands(id)) {
@@ -570,15 +564,7 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
   StepBody body;
   std::vector<NodeId> values;
   for (std::int64_t i = 0; i < n; ++i) values.push_back(placeholder(graph[operands[static_cast<std::size_t>(i)]].dtype));
-  for (const StepLine& line : s.lines) {
-    if (line.op == Op::Constant) {
-      values.push_back(graph.constant(line.dtype, 0, line.bits));
-      continue;
-    }
-    std::vector<std::int64_t> of;
-    for (std::size_t k = 0; k < info(line.op).arity; ++k) of.push_back(values[static_cast<std::size_t>(line.operands[k])]);
-    values.push_back(graph.add(Node{line.op, line.dtype, 0, graph.intern(of)}));
-  }
+  add_lines(graph, s, 0, values);
   const auto value = [&](std::int64_t v) { return values[static_cast<std::size_t>(v)]; };
   const auto is_differentiated = [&](std::int64_t v) { return is_float(graph[value(v)].dtype); };
 

@@ -284,16 +284,10 @@ class Split {
 
 Graph split_steps(Graph graph) {
   std::map<std::vector<std::int64_t>, std::vector<bool>> loops;  // by operands and attributes: which results are read
-  const auto key_of = [](const Graph& g, NodeId id) {
-    const List operands = g.operands(id), attributes = g.attributes(id);
-    std::vector<std::int64_t> key(operands.begin(), operands.end());
-    key.insert(key.end(), attributes.begin() + 1, attributes.end());
-    return key;
-  };
   for (NodeId id = 0; id < graph.size(); ++id) {
     if (graph[id].op != Op::Steps) continue;
     const Steps s = steps_of(graph, id);
-    std::vector<bool>& read = loops[key_of(graph, id)];
+    std::vector<bool>& read = loops[key_of_loop(graph, id)];
     read.resize(static_cast<std::size_t>(s.states) + s.results.size());
     read[static_cast<std::size_t>(s.which)] = true;
   }
@@ -301,7 +295,7 @@ Graph split_steps(Graph graph) {
   std::map<std::vector<std::int64_t>, std::vector<NodeId>> made;  // by the same keys: the new results
   return rewrite(graph, [&](Graph& out, const Node& node, NodeId id) -> NodeId {
     if (node.op != Op::Steps) return out.add(node);
-    std::vector<std::int64_t> key = key_of(graph, id);
+    std::vector<std::int64_t> key = key_of_loop(graph, id);
     const std::vector<bool>& read = loops.at(key);
     std::vector<NodeId>& results = made[std::move(key)];
     const Steps s = steps_of(graph, id);

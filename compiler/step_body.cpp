@@ -256,6 +256,25 @@ std::vector<NodeId> add_steps(Graph& graph, const Steps& steps, std::int64_t ele
   return made;
 }
 
+void add_lines(Graph& graph, const Steps& steps, ListId shape, std::vector<NodeId>& values) {
+  for (const StepLine& line : steps.lines) {
+    if (line.op == Op::Constant) {
+      values.push_back(graph.constant(line.dtype, shape, line.bits));
+      continue;
+    }
+    std::vector<std::int64_t> operands;
+    for (std::size_t k = 0; k < info(line.op).arity; ++k) operands.push_back(values[static_cast<std::size_t>(line.operands[k])]);
+    values.push_back(graph.add(Node{line.op, line.dtype, shape, graph.intern(operands)}));
+  }
+}
+
+std::vector<std::int64_t> key_of_loop(const Graph& graph, NodeId id) {
+  const List operands = graph.operands(id), attributes = graph.attributes(id);
+  std::vector<std::int64_t> key(operands.begin(), operands.end());
+  key.insert(key.end(), attributes.begin() + 1, attributes.end());
+  return key;
+}
+
 NodeId other_result(Graph& graph, NodeId id, std::int64_t which) {
   Steps s = steps_of(graph, id);
   const std::int64_t elements = graph.shape(id).back();
@@ -270,15 +289,7 @@ Graph graph_of_step(const Graph& graph, NodeId id, const Steps& steps) {
   std::vector<NodeId> values;
   for (const std::int64_t o : graph.operands(id))
     values.push_back(step.add_input(fmt::format("v{}", values.size()), graph[static_cast<NodeId>(o)].dtype, {}));
-  for (const StepLine& line : steps.lines) {
-    if (line.op == Op::Constant) {
-      values.push_back(step.constant(line.dtype, 0, line.bits));
-      continue;
-    }
-    std::vector<std::int64_t> operands;
-    for (std::size_t k = 0; k < info(line.op).arity; ++k) operands.push_back(values[static_cast<std::size_t>(line.operands[k])]);
-    values.push_back(step.add(Node{line.op, line.dtype, 0, step.intern(operands)}));
-  }
+  add_lines(step, steps, 0, values);
   for (const std::vector<std::int64_t>* const list : {&steps.next, &steps.results})
     for (const std::int64_t v : *list) step.outputs.push_back(values[static_cast<std::size_t>(v)]);
   return step;
@@ -343,12 +354,12 @@ Graph write_out_steps(Graph graph, std::size_t most) {
   for (NodeId id = 0; id < graph.size() && !any; ++id) any = graph[id].op == Op::Steps;
   if (!any) return graph;
   using Results = std::vector<std::vector<NodeId>>;  // by result: the node of the last state, or of each step
-  std::map<std::pair<ListId, std::vector<std::int64_t>>, Results> done;
+  std::map<std::vector<std::int64_t>, Results> done;
   return prune(rewrite(graph, [&](Graph& out, const Node& node, NodeId id) -> NodeId {
     if (node.op != Op::Steps) return out.add(node);
     const Steps s = steps_of(graph, id);
     const std::int64_t elements = graph.shape(id).back();
-    const auto [it, fresh] = done.try_emplace({node.operands, shared_attributes(graph, id)});
+    const auto [it, fresh] = done.try_emplace(key_of_loop(graph, id));
     Results& results = it->second;
     if (fresh) {
       if (static_cast<std::size_t>(s.count) * (s.lines.size() + 1) > most)
@@ -360,23 +371,15 @@ Graph write_out_steps(Graph graph, std::size_t most) {
       const std::vector<std::int64_t> operands(out.list(node.operands).begin(), out.list(node.operands).end());
       const ListId all = out.intern({elements});
       const auto spread = [&](NodeId x) { return out.elements(x) == elements ? x : out.add(Op::Broadcast, out[x].dtype, all, {x}); };
-      std::vector<NodeId> values(static_cast<std::size_t>(s.values()));
+      std::vector<NodeId> values(operands.size());
       for (std::size_t i = 0; i < operands.size(); ++i)
         if (std::cmp_less(i, s.states) || std::cmp_greater_equal(i, s.states + s.arrays))
           values[i] = spread(static_cast<NodeId>(operands[i]));
       for (std::int64_t t = 0; t < s.count; ++t) {
         for (std::size_t i = static_cast<std::size_t>(s.states); std::cmp_less(i, s.states + s.arrays); ++i)
           values[i] = spread(slice_of_step(out, static_cast<NodeId>(operands[i]), t));
-        std::size_t v = operands.size();
-        for (const StepLine& line : s.lines) {
-          if (line.op == Op::Constant) {
-            values[v++] = out.constant(line.dtype, all, line.bits);
-            continue;
-          }
-          std::vector<std::int64_t> in;
-          for (std::size_t k = 0; k < info(line.op).arity; ++k) in.push_back(values[static_cast<std::size_t>(line.operands[k])]);
-          values[v++] = out.add(Node{line.op, line.dtype, all, out.intern(in)});
-        }
+        values.resize(operands.size());
+        add_lines(out, s, all, values);
         for (std::size_t r = 0; r < s.results.size(); ++r)
           results[static_cast<std::size_t>(s.states) + r].push_back(values[static_cast<std::size_t>(s.results[r])]);
         std::vector<NodeId> next;

@@ -47,6 +47,12 @@ bool is_alike(const StepForm& a, const StepForm& b, const std::function<bool(ir:
 /// as many elements as in ir/steps.h, in any shape.
 std::vector<ir::NodeId> add_steps(ir::Graph& graph, const ir::Steps& steps, std::int64_t elements, std::span<const ir::NodeId> operands);
 
+/// Appends the lines of a step, each of this shape. `values` holds the operands' nodes; the lines' nodes follow them.
+void add_lines(ir::Graph& graph, const ir::Steps& steps, ir::ListId shape, std::vector<ir::NodeId>& values);
+
+/// Returns the operands and attributes of a `steps` node without its result index: equal for all results of one loop.
+std::vector<std::int64_t> key_of_loop(const ir::Graph& graph, ir::NodeId id);
+
 /// Returns the node of result `which` of the steps of node `id`.
 ir::NodeId other_result(ir::Graph& graph, ir::NodeId id, std::int64_t which);
 
