@@ -351,9 +351,7 @@ class Finder {
       const NodeId id = run.begin + k;
       const Node node = graph_[id];
       const std::int64_t elements = graph_.elements(id);
-      if (is_half(node.dtype) || (elements != 1 && elements != run.elements)) return false;
-      for (const std::int64_t o : graph_.operands(id))
-        if (is_half(graph_[static_cast<NodeId>(o)].dtype)) return false;
+      if (elements != 1 && elements != run.elements) return false;
       if (node.op == Op::Slice) {
         std::size_t axis = 0;
         if (!moves_along_an_axis(run, k, axis)) return false;
@@ -383,10 +381,8 @@ class Finder {
       run.operands.push_back(std::move(operands));
     }
     run.next.resize(run.inits.size(), Ref{Ref::Kind::Line, 0});
-    for (const auto& [of, index] : run.states) {
-      if (is_half(graph_[run.inits[index]].dtype)) return false;
+    for (const auto& [of, index] : run.states)
       run.next[index] = of.second == 1 ? run.lines_at[of.first] : Ref{Ref::Kind::State, run.states.at({of.first, of.second - 1})};
-    }
     return !run.inits.empty();
   }
 

@@ -884,9 +884,9 @@ std::vector<NodeId> columns_read_elsewhere(const Graph& graph, const Partition& 
 Graph copy_results(Graph graph) {
   for (NodeId& id : graph.outputs) {
     const Node node = graph[id];
-    const bool is_added_to = (node.op == Op::ScatterAdd && is_half(node.dtype)) ||
-                             ((node.op == Op::ScatterAdd || ir::is_routine(node.op)) && std::ranges::count(graph.outputs, id) > 1);
-    if (node.op == Op::Input || is_added_to) id = graph.add(Op::Reshape, node.dtype, node.shape, {id});
+    const bool is_stored_once = node.op == Op::ScatterAdd || ir::is_routine(node.op);
+    const bool is_copied = is_stored_once && (is_half(node.dtype) || std::ranges::count(graph.outputs, id) > 1);
+    if (node.op == Op::Input || is_copied) id = graph.add(Op::Reshape, node.dtype, node.shape, {id});
   }
   return graph;
 }

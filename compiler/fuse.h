@@ -100,7 +100,7 @@ struct FuseOptions {
 
 /// Prepares the graph for fuse by copying some results. A result that is an argument is copied as a view, so that the result
 /// and the argument can have different strides. A scatter_add result is copied if it is returned several times, or if it is
-/// half-precision and so rounded after all additions. A routine's result is copied if it is returned several times.
+/// half-precision and so rounded after all additions. A routine's result is copied if it is returned several times or half-precision.
 ir::Graph copy_results(ir::Graph graph);
 
 Partition fuse(const ir::Graph& graph, const FuseOptions& options = {});

@@ -41,7 +41,7 @@ Graph run_write_out(Graph graph, const PassOptions&) { return write_out_steps(st
 Graph run_split_steps(Graph graph, const PassOptions&) {
   return ir::prune(split_steps(rewrite_steps(std::move(graph), [](Graph step) { return ir::prune(simplify(step)); })));
 }
-Graph run_halves(Graph graph, const PassOptions&) { return shorten_halves(std::move(graph)); }
+Graph run_halves(Graph graph, const PassOptions&) { return shorten_halves(rewrite_steps(std::move(graph), shorten_halves)); }
 Graph run_simplify(Graph graph, const PassOptions&) { return ir::prune(simplify(graph)); }
 Graph run_steps(Graph graph, const PassOptions& options) {
   std::optional<Graph> found = find_steps(graph, options.is_brought);

@@ -52,7 +52,7 @@ class Former {
   std::vector<std::size_t> direct_, viewed_;  // arrays of the body that are read so
   std::unordered_map<NodeId, std::size_t> array_of_;
 
-  bool is_usable(NodeId id) const { return !is_half(graph_[id].dtype) && graph_.elements(id) == form_.elements; }
+  bool is_usable(NodeId id) const { return graph_.elements(id) == form_.elements; }
 
   std::size_t capture(NodeId id) {
     const auto it = std::ranges::find(form_.captures, id);
@@ -89,7 +89,7 @@ class Former {
     }
     if (!varies && (id < body_.own || !is_elementwise(node.op) || node.attributes != 0 || !is_usable(id))) return true;
     const auto first = static_cast<NodeId>(operands[0]);
-    const bool keeps = graph_.elements(id) == graph_.elements(first) &&
+    const bool keeps = graph_.elements(id) == graph_.elements(first) && node.dtype == graph_[first].dtype &&
                        (node.op == Op::Reshape || node.op == Op::Broadcast || (node.op == Op::Identity && node.attributes == 0));
     if (keeps) {
       at_[id] = at_.at(first);

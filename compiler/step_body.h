@@ -32,8 +32,8 @@ struct StepForm {
   std::vector<ir::NodeId> computed;  // by id: the nodes that became lines
 };
 
-/// Returns nullopt unless the step is elementwise: each value has as many elements as the states, and no value is a half. An array may
-/// also be read through views, but not both directly and through views.
+/// Returns nullopt unless the step is elementwise: each value has as many elements as the states. An array may also be read through views,
+/// but not both directly and through views.
 std::optional<StepForm> form_of(const ir::Graph& graph, const StepBody& body);
 
 /// True if both nodes are the same expression. `is_same_number` compares two scalar parameters.

@@ -54,7 +54,6 @@ Steps steps_of(List attributes, std::size_t operands, std::string& broken) {
     const std::int64_t arity = line.op == Op::Constant ? 0 : info(line.op).arity, before = s.values();
     if (line.op != Op::Constant && !is_elementwise(line.op)) return fail("a line must be elementwise or a constant");
     if (line.op != Op::Constant && line.bits != 0) return fail("only constants may have bits");
-    if (is_half(line.dtype)) return fail("half types are not allowed");
     for (std::int64_t k = 0; k < 3; ++k) {
       const std::int64_t o = line.operands[static_cast<std::size_t>(k)];
       if (k < arity ? o < 0 || o >= before : o != StepLine::kNone) return fail("a line may read only earlier values");
@@ -89,8 +88,6 @@ std::string broken_steps(const Graph& graph, NodeId id) {
   const Steps s = steps_of(graph.attributes(id), operands.size(), broken);
   if (!broken.empty()) return broken;
   const std::vector<DType> types = types_of(graph, operands, s);
-  for (const DType t : types)
-    if (is_half(t)) return "half types are not allowed";
   if (shape.size() != (s.is_last() ? 1u : 2u) || (!s.is_last() && shape[0] != s.count))
     return "the result must be [elements] or [steps, elements]";
   for (std::int64_t i = 0; i < s.operands(); ++i) {

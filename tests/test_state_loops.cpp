@@ -377,7 +377,7 @@ struct RandomStep {
     const auto any = [&] { return pool[random() % pool.size()]; };
     for (int i = 0; i < 8; ++i) {
       const Tensor a = any(), b = random() % 3 ? any() : captures[random() % 2];
-      switch (random() % 9) {
+      switch (random() % 10) {
         case 0: pool.push_back(a + b); break;
         case 1: pool.push_back(a - b * 0.5); break;
         case 2: pool.push_back(a * b); break;
@@ -386,6 +386,7 @@ struct RandomStep {
         case 5: pool.push_back(where(a > b, a, b * 0.25)); break;
         case 6: pool.push_back(sqrt(abs(a) + 0.125)); break;
         case 7: pool.push_back(exp(-(a * a))); break;
+        case 8: pool.push_back(cast(cast(a + b, random() % 2 ? op::f16 : op::bf16), a.dtype())); break;
         default: pool.push_back(maximum(a, b) + captures[1]); break;
       }
     }
@@ -399,9 +400,13 @@ struct RandomStep {
 // Returns the elements, with +0 for -0.
 std::vector<double> plus_zero(const Array& a) {
   std::vector<double> out;
+  const auto add = [&](const auto& values) {
+    for (const auto x : values) out.push_back(static_cast<double>(static_cast<float>(x)));
+  };
   if (a.dtype() == op::f64) out = a.to_vector<double>();
-  else
-    for (const float x : a.to_vector<float>()) out.push_back(static_cast<double>(x));
+  else if (a.dtype() == op::f16) add(a.to_vector<op::Half>());
+  else if (a.dtype() == op::bf16) add(a.to_vector<op::BFloat16>());
+  else add(a.to_vector<float>());
   for (double& x : out) x += 0.0;
   return out;
 }
@@ -421,7 +426,7 @@ TEST_CASE("state loops: a long loop becomes one node, with the bits of the unrol
     const RandomStep step{static_cast<std::uint64_t>(round), 1 + static_cast<std::size_t>(round) % 2,
                           1 + static_cast<std::size_t>(round / 2) % 2};
     const bool reverse = round % 4 == 3;
-    const auto type = round % 2 ? op::f64 : op::f32;
+    const auto type = std::array{op::f32, op::f64, op::f16, op::bf16, op::f64, op::f32}[static_cast<std::size_t>(round) % 6];
     const auto program = [&](bool by_hand) {
       return [&, by_hand](std::vector<Tensor> in) {
         const std::vector<Tensor> states(in.begin(), in.begin() + 2), captures(in.begin() + 4, in.end());

@@ -82,22 +82,24 @@ TEST_CASE("steps: a likelihood and its gradient have few kernels", "[steps]") {
 }
 
 TEST_CASE("steps: states with many elements, several types, literals, reads of earlier steps, and reverse order", "[steps]") {
-  for (const std::int64_t elements : {1, 5, 70}) {
-    const Array x = random_array({600, elements}, op::f32), start = random_array({elements}, op::f32, 2),
-                w = random_array({600}, op::f32, 3);
-    const auto f = [](Tensor x, Tensor start, Tensor w) {
-      const auto step = [](std::array<Tensor, 4> s, std::pair<Tensor, Tensor> e) {
+  const std::pair<DType, std::int64_t> cases[] = {{op::f32, 1}, {op::f32, 5}, {op::f32, 70}, {op::f16, 1}, {op::bf16, 70}};
+  for (const auto& [type, elements] : cases) {
+    const Array x = random_array({600, elements}, type), start = random_array({elements}, type, 2), w = random_array({600}, type, 3);
+    const auto f = [&](Tensor x, Tensor start, Tensor w) {
+      const auto step = [&](std::array<Tensor, 4> s, std::pair<Tensor, Tensor> e) {
         const auto [a, before, count, up] = s;
         const auto [x, w] = e;
-        const Tensor next = a * 0.75 - before * 0.25 + x * w + where(up, 0.125, -0.125);
-        return std::pair{std::array{next, a, count + cast(next > a, op::i32), next > a}, next * cast(count, op::f32)};
+        const Tensor next = a * 0.75 - before * 0.25 + x * w + cast(where(up, 0.125, -0.125), type);
+        const Tensor bits = bitcast(next * 0.5, type == op::f32 ? op::i32 : op::i16);
+        return std::pair{std::array{next, a, count + cast(next > a, op::i32), next > a},
+                         next * cast(count, type) + cast(bits & 7, type) - bitcast(bits, type)};
       };
       const auto [last, all] =
           op::scan(step, std::array{start, start, op::zeros(start.shape(), op::i32), start > 0}, std::pair{x, w}, true);
       return std::tuple{last[0], last[2], last[3], all};
     };
-    INFO(elements << " elements");
-    CHECK(check(f, x, start, w) < 12);
+    INFO(elements << " elements, type " << static_cast<int>(type));
+    CHECK(check(f, x, start, w) < 14);
   }
 }
 
@@ -111,7 +113,7 @@ TEST_CASE("steps: a loop of the host language, and one whose elements end separa
     }
     return std::tuple{a, b};
   };
-  CHECK(check(by_hand, random_array({9, 11}, op::f64)) <= 4);
+  for (const DType type : {op::f64, op::bf16}) CHECK(check(by_hand, random_array({9, 11}, type)) <= 5);
   const auto mandelbrot = [](Tensor re, Tensor im) {
     const Tensor zero = op::zeros(re.shape(), op::f64);
     const auto z = op::while_loop([](std::array<Tensor, 3> z) { return z[0] * z[0] + z[1] * z[1] <= 4; },

@@ -23,7 +23,10 @@ class StepsEmitter : Frame {
       : Frame(request, *request.nest, module),
         steps_(ir::steps_of(nest_.steps, nest_.buffers.size() - nest_.results.size(), broken_)),
         width_(request.schedule->width == 1 ? 0 : static_cast<unsigned>(request.schedule->width)) {
-    for (std::int64_t b = 0; b < steps_.operands(); ++b) types_.push_back(nest_.buffers[static_cast<std::size_t>(b)].dtype);
+    for (std::int64_t b = 0; b < steps_.operands(); ++b) {
+      const DType type = nest_.buffers[static_cast<std::size_t>(b)].dtype;
+      types_.push_back(b < steps_.states ? computed_type(type) : type);
+    }
     for (const ir::StepLine& line : steps_.lines) types_.push_back(line.dtype);
   }
 
@@ -48,8 +51,8 @@ class StepsEmitter : Frame {
  private:
   std::string broken_;
   const ir::Steps steps_;
-  const unsigned width_;  // 0: one element, scalars
-  std::vector<DType> types_;
+  const unsigned width_;      // 0: one element, scalars
+  std::vector<DType> types_;  // by value: a half type for an f32 that was rounded to a half
   std::vector<Value*> states_;
 
   Coefficient along(std::size_t buffer) const { return nest_.linears[buffer].of.back(); }
@@ -116,8 +119,11 @@ class StepsEmitter : Frame {
   Value* line(const ir::StepLine& line, const std::vector<Value*>& values) {
     if (line.op == ir::Op::Constant) return k_.constant(line.dtype, line.bits, width_);
     std::vector<Typed> operands;
-    for (const std::int64_t o : line.operands)
-      if (o != ir::StepLine::kNone) operands.push_back({values[static_cast<std::size_t>(o)], types_[static_cast<std::size_t>(o)]});
+    for (const std::int64_t o : line.operands) {
+      if (o == ir::StepLine::kNone) continue;
+      const DType type = types_[static_cast<std::size_t>(o)];
+      operands.push_back({values[static_cast<std::size_t>(o)], line.op == ir::Op::Bitcast ? type : computed_type(type)});
+    }
     return k_.apply(line.op, line.dtype, operands);
   }
 };

@@ -1,11 +1,13 @@
 // See routine.h.
 #include "compiler/plan/routine.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "ir/steps.h"
 #include "onepass/error.h"
 
 namespace onepass::compiler {
@@ -14,6 +16,9 @@ using ir::Graph;
 using ir::List;
 using ir::NodeId;
 using ir::Op;
+using ir::StepLine;
+using ir::Steps;
+using ir::TypeRule;
 
 namespace {
 
@@ -53,19 +58,69 @@ const Layout& layout_of_result(const Graph& graph, NodeId id, std::span<const La
 
 // ------------------------------------------------------------------------------------------------ steps
 
+// Halves are computed and stored as F32, unrounded; arrays of the caller hold halves.
+bool is_unrounded(const Graph& graph, NodeId id) { return is_half(graph[id].dtype) && graph[id].op != Op::Input; }
+DType memory_type(const Graph& graph, NodeId id) { return is_unrounded(graph, id) ? DType::F32 : graph[id].dtype; }
+
 // Returns the strides along the steps and along the elements.
 std::array<std::int64_t, 2> strides_of_steps(const Graph& graph, NodeId id, const Layout& layout) {
   const List shape = graph.shape(id);
-  const std::vector<std::int64_t> strides = strides_of(shape, layout);
+  const std::vector<std::int64_t> strides = strides_of(shape, is_unrounded(graph, id) ? Layout() : layout);
   return {shape.size() == 2 ? strides[0] : 0, shape.back() == 1 ? 0 : strides.back()};
+}
+
+// Returns the steps with F32 lines instead of half lines. Only conversions to a half keep their type. The operand of a conversion from a
+// half is rounded first, unless it is such a line or an array of the caller.
+Steps with_f32_lines(const Steps& steps, const std::vector<DType>& types, const std::vector<bool>& is_rounded) {
+  Steps made = steps;
+  made.lines.clear();
+  std::vector<std::int64_t> number, rounded(types.size(), StepLine::kNone);
+  const auto converts = [](const StepLine& line) {
+    const TypeRule rule = ir::info(line.op).types;
+    return rule == TypeRule::Convert || rule == TypeRule::Reinterpret;
+  };
+  for (std::int64_t v = 0; v < steps.operands(); ++v) number.push_back(v);
+  const auto add = [&](const StepLine& line) {
+    made.lines.push_back(line);
+    return made.values() - 1;
+  };
+  for (const StepLine& of : steps.lines) {
+    StepLine line = of;
+    for (std::int64_t& o : line.operands)
+      if (o != StepLine::kNone) o = number[static_cast<std::size_t>(o)];
+    if (!converts(line)) {
+      line.dtype = computed_type(line.dtype);
+    } else if (const auto from = static_cast<std::size_t>(of.operands[0]); is_half(types[from])) {
+      const std::size_t operands = is_rounded.size();
+      std::int64_t& value = rounded[from];
+      if (value == StepLine::kNone)
+        value = (from < operands ? is_rounded[from] : converts(steps.lines[from - operands]))
+                    ? number[from]
+                    : add({Op::Cast, types[from], 0, {number[from], StepLine::kNone, StepLine::kNone}});
+      line.operands[0] = value;
+      if (line.op == Op::Bitcast && is_half(line.dtype))
+        line.operands[0] = add({Op::Bitcast, DType::U16, 0, {value, StepLine::kNone, StepLine::kNone}});
+    }
+    number.push_back(add(line));
+  }
+  for (std::vector<std::int64_t>* const list : {&made.next, &made.results})
+    for (std::int64_t& v : *list) v = number[static_cast<std::size_t>(v)];
+  return made;
 }
 
 // Returns the attributes of a steps kernel as for the first result of a single step, so that equal kernels share code.
 std::vector<std::int64_t> code_of_steps(const Graph& graph, NodeId id) {
-  const List attributes = graph.attributes(id);
-  std::vector<std::int64_t> code(attributes.begin(), attributes.end());
-  code[0] = 0, code[1] = 1;
-  return code;
+  const List operands = graph.operands(id);
+  Steps steps = ir::steps_of(graph, id);
+  const std::vector<DType> types = ir::types_of(graph, operands, steps);
+  if (std::ranges::any_of(types, is_half)) {
+    std::vector<bool> is_rounded;
+    for (std::int64_t i = 0; i < steps.operands(); ++i)
+      is_rounded.push_back(i >= steps.states && !is_unrounded(graph, static_cast<NodeId>(operands[static_cast<std::size_t>(i)])));
+    steps = with_f32_lines(steps, types, is_rounded);
+  }
+  steps.which = 0, steps.count = 1;
+  return ir::attributes_of(steps);
 }
 
 std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& roots, std::span<const Layout> layouts,
@@ -84,12 +139,12 @@ std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& r
     const std::int64_t along = strides[1];
     nest.linears.push_back({{Coefficient::General, along == 0 ? Coefficient::Zero : along == 1 ? Coefficient::One : Coefficient::General}});
     nest.accesses.push_back({place, place});
-    nest.buffers.push_back({graph[node].dtype, written});
+    nest.buffers.push_back({memory_type(graph, node), written});
     numbers.offsets.push_back(0);
     numbers.coefficients.push_back({strides[0], strides[1]});
     numbers.buffers.push_back(node);
     numbers.members.emplace_back();
-    numbers.outputs.push_back(0);
+    numbers.outputs.push_back(is_unrounded(graph, node) ? NestNumbers::kUnrounded : 0);
   };
   for (const std::int64_t o : graph.operands(id)) add(static_cast<NodeId>(o), layouts[static_cast<std::size_t>(o)], false);
   for (const NodeId root : roots) {
@@ -118,7 +173,8 @@ std::string_view wrong_steps(const Graph& graph, const Partition& partition, std
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
     const bool written = b >= operands.size();
     const NodeId node = written ? roots[b - operands.size()] : static_cast<NodeId>(operands[b]);
-    if (numbers.buffers[b] != node || nest.buffers[b].written != written || nest.buffers[b].dtype != graph[node].dtype)
+    if (numbers.buffers[b] != node || nest.buffers[b].written != written || nest.buffers[b].dtype != memory_type(graph, node) ||
+        numbers.outputs[b] != (is_unrounded(graph, node) ? NestNumbers::kUnrounded : 0))
       return "an array does not match the graph";
     if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
       return "an operand is not stored before the routine runs";

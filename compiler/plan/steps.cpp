@@ -14,8 +14,8 @@ Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Tar
   std::string broken;
   const ir::Steps steps = ir::steps_of(nest.steps, nest.buffers.size() - nest.results.size(), broken);
   std::size_t widest = 1;
-  for (const BufferInfo& b : nest.buffers) widest = std::max(widest, size_of(b.dtype));
-  for (const ir::StepLine& line : steps.lines) widest = std::max(widest, size_of(line.dtype));
+  for (const BufferInfo& b : nest.buffers) widest = std::max(widest, size_of(computed_type(b.dtype)));
+  for (const ir::StepLine& line : steps.lines) widest = std::max(widest, size_of(computed_type(line.dtype)));
   Schedule& s = out.schedule;
   s.vector_bytes = target.vector_bytes;
   // Each step waits for the previous step. Four registers per value hide that latency; a single element has no parallel work.
