@@ -57,7 +57,8 @@ std::string filled_in(std::string_view text, std::span<const std::string> operan
   return out;
 }
 
-// The functions of loops with state: each is defined in a program that names it. A later function may call an earlier function.
+// Functions of loops with state, and of operators with several results. Each is defined in a program that names it. A later function may
+// call an earlier function.
 constexpr std::pair<std::string_view, std::string_view> kFunctions[] = {
     {"decay", "fn decay(s, x) { return s*0.5 + x }"},
     {"peak", "fn peak(s, x) { return where(x > s, x, s*0.75) }"},
@@ -69,6 +70,12 @@ constexpr std::pair<std::string_view, std::string_view> kFunctions[] = {
     {"large", "fn large(s) { return abs(s) > 0.01 }"},
     {"half", "fn half(s) { return s*0.5 }"},
     {"weighted", "fn weighted(s, x, w) { return s*w + x }"},
+    {"best", "fn best(x) { v, i = topk(x, 2, -1); return v + i }"},
+    {"least", "fn least(x) { v, i = topk(x, 1, 0, largest=false); return take_along_axis(x, i, 0) - v * 0.5 }"},
+    {"packed", "fn packed(x) { v, n = compress(x > 0, x); return v * n }"},
+    {"chosen", "fn chosen(x) { v, n = compress(x[0] > 0.5, x, -1, fill=2); return v + n }"},
+    {"bins", "fn bins(x) { n, edges = histogram(x, 4); return n - edges[1:] }"},
+    {"grid", "fn grid(x, y) { a, b = meshgrid(x, y); return a - b*2 }"},
 };
 std::string with_functions(const std::string& text) {
   const auto is_named = [](std::string_view in, std::string_view name) {
@@ -254,7 +261,15 @@ class Drawer {
     static constexpr std::string_view calls[] = {"maximum",   "minimum", "hypot",     "atan2",    "pow",
                                                  "remainder", "fmod",    "floor_div", "logaddexp"};
     static constexpr std::string_view compares[] = {"<", "<=", ">", ">=", "==", "!="};
-    switch (random_.below(12)) {
+    static constexpr std::string_view rarer[] = {"copysign({0}, where(isnan({1}), 1, {1}))",  // a NaN's sign is unspecified
+                                                 "logical_xor({0} > 0, {1} > 0)",
+                                                 "({0} & {1})",
+                                                 "({0} | {1})",
+                                                 "({0} ^ {1})",
+                                                 "({0} << ({1} & 7))",
+                                                 "({0} >> ({1} & 7))"};
+    switch (random_.below(13)) {
+      case 12: return fmt::format(fmt::runtime(random_.of(rarer)), a, b);
       case 0: return fmt::format("{}({}, {})", random_.of(calls), a, b);
       case 1: return fmt::format("({} {} {})", a, random_.of(compares), b);
       case 2: return fmt::format("where({} {} {}, {}, {})", a, random_.of(compares), b, a, b);
@@ -339,6 +354,14 @@ class Drawer {
                                                  "(~($0 > 0))",
                                                  "($0 * $0)",
                                                  "($0 + $0)"};
+    static constexpr std::string_view rarer[] = {"tan",        "asin",   "acos",   "sinh",    "cosh",     "acosh",     "atanh",
+                                                 "log10",      "isinf",  "lgamma", "digamma", "erfc",     "ndtr",      "elu",
+                                                 "celu",       "selu",   "mish",   "relu6",   "softsign", "hardswish", "hardsigmoid",
+                                                 "leaky_relu", "erfinv", "ndtri",  "(~",      "popcount", "gelu_tanh", "stop_gradient"};
+    if (random_.one_in(5)) {
+      const std::string_view call = random_.of(rarer);
+      return add(call == "(~" ? "(~$0)" : fmt::format("{}($0)", call), {x});
+    }
     return add(random_.one_in(2) ? fmt::format("{}($0)", random_.of(calls)) : std::string(random_.of(texts)), {x});
   }
 
@@ -679,7 +702,10 @@ class Drawer {
   bool composite(int x) {
     if (rank(x) == 0) return false;
     const std::int64_t axis = axis_of(x);
-    switch (random_.below(14)) {
+    switch (random_.below(17)) {
+      case 14:
+      case 15: return rarer(x);
+      case 16: return as_bits(x);
       case 10: return sorted(x);
       case 13: return written(x);
       case 11:
@@ -746,6 +772,37 @@ class Drawer {
                                                  "masked_fill($0, $0 > 0.5, {})"};
     return add(fmt::format(fmt::runtime(random_.of(texts)), random_.below(3)), {x});
   }
+  bool rarer(int x) {
+    static constexpr std::string_view texts[] = {"best($0)",
+                                                 "least($0)",
+                                                 "packed($0)",
+                                                 "chosen($0)",
+                                                 "bins($0)",
+                                                 "grid($0[..., 0], reshape($0, [-1])[:9])",
+                                                 "bincount($0 & 7, 8)",
+                                                 "bincount(cast($0 > 0, i64), 3, weights=$0)",
+                                                 "batch_norm($0, $0[0], $0[-1]*$0[-1] + 1, axis={})",
+                                                 "cross_entropy($0, argmax($0, {0}), {0})",
+                                                 "corrcoef($0)",
+                                                 "squeeze($0[none] * 2, 0)",
+                                                 "squeeze($0)",
+                                                 "nanquantile($0, 0.6, {})",
+                                                 "quantile($0, [0.25, 1], {}, true)",
+                                                 "einsum(\"...ij->...ji\", $0)",
+                                                 "einsum(\"i...->...\", $0 * 2)",
+                                                 "einsum(\"...i,...j\", $0, flip($0))",
+                                                 "histogram($0, [0, 0.5, 2])[0]",
+                                                 "sort(argsort($0, {0}) * 2, {0})"};
+    return add(fmt::format(fmt::runtime(random_.of(texts)), axis_of(x)), {x});
+  }
+  // Reinterprets the bits of x, without NaN: a NaN's bits are unspecified.
+  bool as_bits(int x) {
+    static constexpr std::string_view names[] = {"i32", "u32", "f32", "i64", "f64", "u16", "i16", "f16", "bf16", "i8", "u8"};
+    const std::string_view value = is_float(type(x).dtype) ? "where(isnan($0), 0, $0)" : "$0";
+    for (int i = 0; i < 6; ++i)
+      if (add(fmt::format("bitcast({}, {})", value, random_.of(names)), {x})) return true;
+    return add(fmt::format("signbit({})", value), {x});
+  }
   bool windowed(int x) {
     const std::int64_t axis = axis_of(x), width = 1 + random_.below(4);
     static constexpr std::string_view texts[] = {"sliding_window($0, {}, {})",
@@ -779,6 +836,7 @@ class Drawer {
     const int by = from[static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(from.size())))];
     if (!is_float(type(y).dtype) || !is_float(type(by).dtype)) return false;
     static constexpr std::string_view losses[] = {"sum($0)", "sum($0*$0)", "mean($0)", "sum($0 * cos($0))"};
+    if (random_.one_in(4)) return add("vjp($0, [$1], $0*0.5 + 1)", {y, by}, true);
     return add(fmt::format("grad({}, [$1])", rank(y) == 0 ? "$0" : random_.of(losses)), {y, by}, true);
   }
 
