@@ -507,8 +507,10 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     const bool is_routine = nest.is_routine();
     if (nest.routine == ir::Op::Steps) {
       launch.words = compiler::steps_words(nest, numbers, scheduled);
-      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b)
+      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
         launch.pointers.push_back(values.pointer(nest, numbers, b, compiler::StepsWords::pointer(b)));
+        launch.pointers.back().offset += compiler::byte_offset(nest, numbers, b);
+      }
     } else if (is_routine) {
       launch.words = routine_words(nest, numbers, scheduled);
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b)

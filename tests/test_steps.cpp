@@ -151,6 +151,38 @@ TEST_CASE("steps: numbers of a call, and strided arrays", "[steps]") {
   }
 }
 
+TEST_CASE("steps: arrays are read through views, without copies", "[steps]") {
+  const auto step = [](Tensor h, std::array<Tensor, 3> e, Tensor p) {
+    const Tensor next = tanh(h * p + e[0] * e[1] - e[2]);
+    return std::pair{next, next * e[0]};
+  };
+  const auto f = [&](Tensor x, Tensor w, Tensor p, Tensor y) {
+    const op::Range back{.step = -1};
+    const auto [last, all] = op::scan([&](Tensor h, std::array<Tensor, 3> e) { return step(h, e, p[2]); }, y[0],
+                                      std::array{x[back], w[op::Range{3, 1203, 2}], exp(x)[back] * 0.5}, true);
+    const auto [dx, dw, dp, dy] = grad(sum(all * all) + sum(last), x, w, p, y);
+    return std::tuple{last, all, dx, dw, dp, dy};
+  };
+  // no kernel but that of the steps
+  const auto plain = [&](Tensor x, Tensor w, Tensor p, Tensor y) {
+    const op::Range back{.step = -1};
+    const Tensor last = op::fold([&](Tensor h, std::array<Tensor, 3> e) { return step(h, e, p[2]).first; }, y[1],
+                                 std::array{x[back], w[op::Range{0, 600}], x[op::Range{0, 600}]});
+    return std::tuple{last};
+  };
+  for (const DType type : {op::f64, op::f16})
+    for (const bool strided : {false, true}) {
+      const std::int64_t n = 5;
+      const Array x = strided ? random_array({n, 600}, type).transpose() : random_array({600, n}, type);
+      const Array w = strided ? random_array({2420}, type, 2).slice(0, 0, 2420, 2) : random_array({1210}, type, 2);
+      const Array p = random_array({4}, type, 3), y = random_array({2, n}, type, 4);
+      INFO("type " << static_cast<int>(type) << ", strided " << strided);
+      check(f, x, w, p, y);
+      const std::int64_t kernels = check(plain, x, w, p, y);
+      if (type == op::f64) CHECK(kernels == 1);
+    }
+}
+
 TEST_CASE("steps: other code stays unrolled", "[steps]") {
   op::compiler::Recorder r;
   const auto x = r.input("x", op::f64, std::array<std::int64_t, 1>{5000});

@@ -407,7 +407,9 @@ TEST_CASE("verify plan: steps with a wrong stride, step count, array, line or re
       CHECK(refused([&](Planned& p) { ++p.numbers.coefficients[b][0]; }));
       CHECK(refused([&](Planned& p) { ++p.numbers.coefficients[b][1]; }));
       CHECK(refused([&](Planned& p) { ++p.numbers.offsets[b]; }));
-      CHECK(refused([&](Planned& p) { p.numbers.buffers[b] = p.numbers.buffers[b == 0 ? 1 : 0]; }));
+      const auto other = std::ranges::find_if(planned.numbers.buffers, [&](ir::NodeId id) { return id != planned.numbers.buffers[b]; });
+      REQUIRE(other != planned.numbers.buffers.end());
+      CHECK(refused([&](Planned& p) { p.numbers.buffers[b] = *other; }));
       CHECK(refused([&](Planned& p) { p.nest.buffers[b].written = !p.nest.buffers[b].written; }));
       const bool is_one = planned.numbers.coefficients[b][1] == 1;
       CHECK(refused([&](Planned& p) { p.nest.linears[b].of[1] = is_one ? Coefficient::Zero : Coefficient::One; }));

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/strided.h"
 #include "ir/steps.h"
 #include "onepass/error.h"
 
@@ -22,12 +23,7 @@ using ir::TypeRule;
 
 namespace {
 
-std::vector<std::int64_t> strides_of(List shape, const Layout& layout) {
-  if (layout) return *layout;
-  std::vector<std::int64_t> strides(shape.size(), 1);
-  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
-  return strides;
-}
+std::vector<std::int64_t> strides_of(List shape, const Layout& layout) { return layout ? *layout : contiguous_strides(shape); }
 
 // Returns the axis that the routine works along.
 std::size_t axis_of(const Graph& graph, NodeId id) {
@@ -62,11 +58,59 @@ const Layout& layout_of_result(const Graph& graph, NodeId id, std::span<const La
 bool is_unrounded(const Graph& graph, NodeId id) { return is_half(graph[id].dtype) && graph[id].op != Op::Input; }
 DType memory_type(const Graph& graph, NodeId id) { return is_unrounded(graph, id) ? DType::F32 : graph[id].dtype; }
 
-// Returns the strides along the steps and along the elements.
-std::array<std::int64_t, 2> strides_of_steps(const Graph& graph, NodeId id, const Layout& layout) {
+// Where steps read an operand or store a result: element j of step t is element offset + t*along[0] + j*along[1] of the array.
+struct StepAccess {
+  std::int64_t offset = 0;
+  std::array<std::int64_t, 2> along = {};
+};
+
+// `layout` is the layout of the array, which is below the views of an operand.
+StepAccess access_of_steps(const Graph& graph, NodeId id, const Layout& layout) {
+  const NodeId base = base_of_views(graph, id);
+  const std::optional<Strided> read = as_strided(graph, id, strides_of(graph.shape(base), is_unrounded(graph, base) ? Layout() : layout));
+  if (!read) throw InternalError(fmt::format("plan: steps read %{}, which has no strides\n{}", id, ir::print(graph)));
   const List shape = graph.shape(id);
-  const std::vector<std::int64_t> strides = strides_of(shape, is_unrounded(graph, id) ? Layout() : layout);
-  return {shape.size() == 2 ? strides[0] : 0, shape.back() == 1 ? 0 : strides.back()};
+  return {read->offset, {shape.size() == 2 ? read->strides[0] : 0, shape.back() == 1 ? 0 : read->strides.back()}};
+}
+
+// Returns the row-major element of the array below the views that element `at` of a node reads.
+std::int64_t element_below(const Graph& graph, NodeId id, std::vector<std::int64_t> at, const std::vector<std::int64_t>& strides) {
+  for (; ir::is_view(graph[id].op); id = graph.operand(id, 0)) {
+    const List to = graph.shape(id), from = graph.shape(graph.operand(id, 0)), attributes = graph.attributes(id);
+    std::vector<std::int64_t> below(from.size(), 0);
+    if (graph[id].op == Op::Reshape) {
+      std::int64_t element = 0;
+      for (std::size_t i = 0; i < to.size(); ++i) element = element * to[i] + at[i];
+      for (std::size_t i = from.size(); i-- > 0; element /= from[i]) below[i] = element % from[i];
+    } else {
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        if (graph[id].op == Op::Permute) below[static_cast<std::size_t>(attributes[i])] = at[i];
+        else if (graph[id].op == Op::Slice) below[i] = attributes[i] + at[i] * attributes[to.size() + i];
+        else below[i] = from[i] == to[i] ? at[i] : 0;
+      }
+    }
+    at = std::move(below);
+  }
+  std::int64_t element = 0;
+  for (std::size_t i = 0; i < at.size(); ++i) element += at[i] * strides[i];
+  return element;
+}
+
+// True if the access is that of the node at some points. It is affine, as are all views but some reshapes.
+bool reads_elements(const Graph& graph, NodeId id, const Layout& layout, const StepAccess& access) {
+  const NodeId base = base_of_views(graph, id);
+  const std::vector<std::int64_t> strides = strides_of(graph.shape(base), is_unrounded(graph, base) ? Layout() : layout);
+  const List shape = graph.shape(id);
+  const std::int64_t steps = shape.size() == 2 ? shape[0] : 1, elements = shape.back();
+  if ((shape.size() == 1 && access.along[0] != 0) || (elements == 1 && access.along[1] != 0)) return false;
+  for (const std::int64_t t : {std::int64_t{0}, std::int64_t{1}, steps / 2, steps - 1})
+    for (const std::int64_t j : {std::int64_t{0}, std::int64_t{1}, elements / 2, elements - 1}) {
+      if (t >= steps || j >= elements) continue;
+      std::vector<std::int64_t> at = {j};
+      if (shape.size() == 2) at.insert(at.begin(), t);
+      if (element_below(graph, id, std::move(at), strides) != access.offset + t * access.along[0] + j * access.along[1]) return false;
+    }
+  return true;
 }
 
 // Returns the steps with F32 lines instead of half lines. Only conversions to a half keep their type. The operand of a conversion from a
@@ -116,7 +160,8 @@ std::vector<std::int64_t> code_of_steps(const Graph& graph, NodeId id) {
   if (std::ranges::any_of(types, is_half)) {
     std::vector<bool> is_rounded;
     for (std::int64_t i = 0; i < steps.operands(); ++i)
-      is_rounded.push_back(i >= steps.states && !is_unrounded(graph, static_cast<NodeId>(operands[static_cast<std::size_t>(i)])));
+      is_rounded.push_back(i >= steps.states &&
+                           !is_unrounded(graph, base_of_views(graph, static_cast<NodeId>(operands[static_cast<std::size_t>(i)]))));
     steps = with_f32_lines(steps, types, is_rounded);
   }
   steps.which = 0, steps.count = 1;
@@ -133,20 +178,21 @@ std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& r
   nest.steps = code_of_steps(graph, id);
   numbers.extents = {graph.attributes(id)[1], graph.shape(id).back()};
   numbers.results = graph.shape(id).back();
-  const auto add = [&](NodeId node, const Layout& layout, bool written) {
+  const auto add = [&](NodeId of, const Layout& layout, bool written) {
     const auto place = static_cast<std::uint32_t>(nest.buffers.size());
-    const std::array<std::int64_t, 2> strides = strides_of_steps(graph, node, layout);
-    const std::int64_t along = strides[1];
+    const NodeId node = base_of_views(graph, of);
+    const StepAccess access = access_of_steps(graph, of, layout);
+    const std::int64_t along = access.along[1];
     nest.linears.push_back({{Coefficient::General, along == 0 ? Coefficient::Zero : along == 1 ? Coefficient::One : Coefficient::General}});
     nest.accesses.push_back({place, place});
     nest.buffers.push_back({memory_type(graph, node), written});
-    numbers.offsets.push_back(0);
-    numbers.coefficients.push_back({strides[0], strides[1]});
+    numbers.offsets.push_back(access.offset);
+    numbers.coefficients.push_back({access.along[0], access.along[1]});
     numbers.buffers.push_back(node);
     numbers.members.emplace_back();
     numbers.outputs.push_back(is_unrounded(graph, node) ? NestNumbers::kUnrounded : 0);
   };
-  for (const std::int64_t o : graph.operands(id)) add(static_cast<NodeId>(o), layouts[static_cast<std::size_t>(o)], false);
+  for (const std::int64_t o : graph.operands(id)) add(static_cast<NodeId>(o), layouts[base_of_views(graph, static_cast<NodeId>(o))], false);
   for (const NodeId root : roots) {
     add(root, layout_of_result(graph, root, layouts, targets), true);
     nest.results.push_back(static_cast<std::uint32_t>(graph.attributes(root)[0]));
@@ -172,20 +218,19 @@ std::string_view wrong_steps(const Graph& graph, const Partition& partition, std
     return "an array is missing";
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
     const bool written = b >= operands.size();
-    const NodeId node = written ? roots[b - operands.size()] : static_cast<NodeId>(operands[b]);
+    const NodeId of = written ? roots[b - operands.size()] : static_cast<NodeId>(operands[b]), node = base_of_views(graph, of);
     if (numbers.buffers[b] != node || nest.buffers[b].written != written || nest.buffers[b].dtype != memory_type(graph, node) ||
         numbers.outputs[b] != (is_unrounded(graph, node) ? NestNumbers::kUnrounded : 0))
       return "an array does not match the graph";
-    if (!written && graph[node].op != Op::Input && (partition.group_of[node] >= group || ir::is_view(graph[node].op)))
+    if (!written && graph[node].op != Op::Input && partition.group_of[node] >= group)
       return "an operand is not stored before the routine runs";
     if (written && (graph[node].op != Op::Steps || graph[node].operands != graph[id].operands || code_of_steps(graph, node) != nest.steps ||
                     nest.results[b - operands.size()] != graph.attributes(node)[0]))
       return "a result does not match the graph";
-    const std::array<std::int64_t, 2> strides =
-        strides_of_steps(graph, node, written ? layout_of_result(graph, node, layouts, targets) : layouts[node]);
+    const StepAccess access{numbers.offsets[b], {numbers.coefficients[b].at(0), numbers.coefficients[b].at(1)}};
     const Coefficient along = nest.linears[b].of.back();
-    if (numbers.coefficients[b] != std::vector{strides[0], strides[1]} || numbers.offsets[b] != 0 ||
-        (along == Coefficient::Zero && strides[1] != 0) || (along == Coefficient::One && strides[1] != 1))
+    if (!reads_elements(graph, of, written ? layout_of_result(graph, node, layouts, targets) : layouts[node], access) ||
+        (along == Coefficient::Zero && access.along[1] != 0) || (along == Coefficient::One && access.along[1] != 1))
       return "a stride is wrong";
   }
   return {};
