@@ -532,7 +532,7 @@ class ReversePass {
   }
 };
 
-// The derivative of a loop is a loop from the last step to the first. Its states are the cotangents of the loop's states, and the sums of
+// The derivative of a loop is a loop in the other direction. Its states are the cotangents of the loop's states, and the sums of
 // the cotangents of the captures; its arrays are the values that the step has read, and the cotangents of the results. Each step computes
 // the values of the loop's step again, from the states before it.
 //
@@ -578,7 +578,7 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
   };
   const auto add_array = [&](NodeId stands_for, NodeId all) {
     body.arrays.push_back(stands_for);
-    arrays.push_back(reversed_steps(graph, all));
+    arrays.push_back(all);
   };
   for (std::int64_t i = 0; i < s.states; ++i)
     if (is_differentiated(i)) of_states.push_back(i), xs.push_back(value(i));
@@ -592,7 +592,7 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
     for (std::int64_t i = 0; i < s.states && of_result[r] != kNoNode && !is_joined[r]; ++i)
       if (s.results[r] >= n && s.next[static_cast<std::size_t>(i)] == s.results[r] && joined[static_cast<std::size_t>(i)] == kNoResult)
         joined[static_cast<std::size_t>(i)] = r, is_joined[r] = true;
-  const auto row = [&](NodeId x, std::int64_t from, std::int64_t count) {
+  const auto rows = [&](NodeId x, std::int64_t from, std::int64_t count) {
     return graph.add(Op::Slice, graph[x].dtype, graph.intern({count, elements}), {x}, std::vector<std::int64_t>{from, 0, 1, 1});
   };
   std::vector<NodeId> later_ys, later_gs;  // given before the others
@@ -605,16 +605,16 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
     NodeId later = kNoNode;
     if (r != kNoResult) {
       const NodeId g = of_result[r];
-      const NodeId last = graph.add(Op::Reshape, type, graph.intern({elements}), {row(g, s.count - 1, 1)});
+      const NodeId last = graph.add(Op::Reshape, type, graph.intern({elements}), {rows(g, s.place_of(s.count - 1), 1)});
       init = init == kNoNode ? last : graph.add(Op::Add, type, graph[last].shape, {init, last});
-      if (s.count > 1) later = row(g, 0, s.count - 1);
+      if (s.count > 1) later = rows(g, s.reverse ? 1 : 0, s.count - 1);
     } else if (first != kNoNode && s.count > 1) {
       later = minus_zero(s.count - 1);
     }
     if (r != kNoResult || first != kNoNode) {
       NodeId before = first == kNoNode ? minus_zero(1) : in_shape(graph, first, graph.intern({1, elements}));
       if (later != kNoNode) {
-        const std::vector<std::int64_t> boxes = {0, 0, 1, 1, 1, 0, 1, 1};
+        const std::vector<std::int64_t> boxes = {s.place_of(0), 0, 1, 1, s.reverse ? 0 : 1, 0, 1, 1};
         before =
             graph.add(Node{Op::Piecewise, type, graph.intern({s.count, elements}), graph.intern({before, later}), graph.intern(boxes)});
       }
@@ -677,7 +677,7 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
     if (at == body.captures.end()) throw InternalError("differentiate: the derivative of a step has an unknown operand");
     all.push_back(operands[static_cast<std::size_t>(s.states + s.arrays + (at - body.captures.begin()))]);
   }
-  form->steps.count = s.count;
+  form->steps.count = s.count, form->steps.reverse = !s.reverse;
   for (std::int64_t i = 0; i < form->steps.states; ++i) form->steps.results.push_back(i);
   const std::vector<NodeId> made = add_steps(graph, form->steps, elements, all);
 
@@ -694,8 +694,7 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
   for (std::size_t k = 0; k < of_states.size(); ++k)
     if (depends[static_cast<std::size_t>(of_states[k])] && adjoint(of_states[k]) != kNoNode) set(of_states[k], made[k]);
   for (std::size_t k = 0; k < of_captures.size(); ++k) set(of_captures[k], made[of_states.size() + k]);
-  for (std::size_t k = 0; k < with_results.size(); ++k)
-    set(with_results[k], reversed_steps(graph, made[static_cast<std::size_t>(form->steps.states) + k]));
+  for (std::size_t k = 0; k < with_results.size(); ++k) set(with_results[k], made[static_cast<std::size_t>(form->steps.states) + k]);
   return out;
 }
 

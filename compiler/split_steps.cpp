@@ -230,7 +230,7 @@ class Split {
   void make_loop(const std::vector<bool>& is_read) {
     if (std::ranges::find(live_, true) == live_.end()) return;
     Steps made;
-    made.count = s_.count;
+    made.count = s_.count, made.reverse = s_.reverse;
     std::vector<std::int64_t> number(size(), StepLine::kNone);
     std::vector<NodeId> states, arrays, captures;
     std::vector<std::size_t> of_states;

@@ -190,7 +190,7 @@ bool StateLoop::becomes_one_node(const StepForm& form) const {
 void StateLoop::make_one_node(const StepForm& form) {
   ir::Graph& g = r_.graph;
   ir::Steps steps = form.steps;
-  steps.count = steps_;
+  steps.count = steps_, steps.reverse = reverse_;
   for (std::int64_t i = 0; i < steps.states; ++i) steps.results.push_back(i);  // derivatives read the states before each step
   std::vector<NodeId> operands;
   // Elements of a value. The reshape marks that the step reads the value itself: differentiate.cpp. Equal numbers are one operand.
@@ -207,7 +207,7 @@ void StateLoop::make_one_node(const StepForm& form) {
   std::vector<Batched> elements;
   for (std::size_t i = 0; i < element_.size(); ++i) {
     const NodeId all = indices_ ? r_.iota({steps_}, 0, DType::I32).node : xs_[i].node;
-    elements.push_back({element_[i].node, reverse_ ? reversed_steps(g, all) : all});
+    elements.push_back({element_[i].node, all});
   }
   if (!form.arrays.empty())
     for (const NodeId id : batch(g, form.arrays, elements, r_.limits, name())) operands.push_back(id);
@@ -215,8 +215,7 @@ void StateLoop::make_one_node(const StepForm& form) {
   const std::vector<NodeId> made = add_steps(g, steps, form.elements, operands);
   for (std::size_t i = 0; i < state_.size(); ++i) state_[i] = r_.make(in_shape(g, made[i], g[init_[i].node].shape));
   for (std::size_t i = 0; i < results_.size(); ++i) {
-    NodeId all = made[static_cast<std::size_t>(steps.states) + i];
-    if (reverse_) all = reversed_steps(g, all);
+    const NodeId all = made[static_cast<std::size_t>(steps.states) + i];
     std::vector<std::int64_t> shape = {steps_};
     const ir::List each = g.shape(results_[i][0].node);
     shape.insert(shape.end(), each.begin(), each.end());

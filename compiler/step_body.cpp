@@ -229,15 +229,6 @@ NodeId in_shape(Graph& graph, NodeId x, ListId shape) {
   return graph.add(Op::Reshape, graph[x].dtype, shape, {x});
 }
 
-NodeId reversed_steps(Graph& graph, NodeId x) {
-  const List shape = graph.shape(x);
-  std::vector<std::int64_t> box(2 * shape.size(), 0);
-  std::fill(box.begin() + static_cast<std::ptrdiff_t>(shape.size()), box.end(), 1);
-  box[0] = shape[0] - 1;
-  box[shape.size()] = -1;
-  return graph.add(Op::Slice, graph[x].dtype, graph[x].shape, {x}, box);
-}
-
 std::vector<NodeId> add_steps(Graph& graph, const Steps& steps, std::int64_t elements, std::span<const NodeId> operands) {
   Steps s = steps;
   std::vector<std::int64_t> ids;
@@ -377,7 +368,7 @@ Graph write_out_steps(Graph graph, std::size_t most) {
           values[i] = spread(static_cast<NodeId>(operands[i]));
       for (std::int64_t t = 0; t < s.count; ++t) {
         for (std::size_t i = static_cast<std::size_t>(s.states); std::cmp_less(i, s.states + s.arrays); ++i)
-          values[i] = spread(slice_of_step(out, static_cast<NodeId>(operands[i]), t));
+          values[i] = spread(slice_of_step(out, static_cast<NodeId>(operands[i]), s.place_of(t)));
         values.resize(operands.size());
         add_lines(out, s, all, values);
         for (std::size_t r = 0; r < s.results.size(); ++r)
@@ -393,7 +384,7 @@ Graph write_out_steps(Graph graph, std::size_t most) {
     std::vector<std::int64_t> rows, boxes;
     for (std::int64_t t = 0; t < s.count; ++t) {
       rows.push_back(in_shape(out, mine[static_cast<std::size_t>(t)], out.intern({1, elements})));
-      boxes.insert(boxes.end(), {t, 0, 1, 1});
+      boxes.insert(boxes.end(), {s.place_of(t), 0, 1, 1});
     }
     return out.add(Node{Op::Piecewise, node.dtype, out.intern({s.count, elements}), out.intern(rows), out.intern(boxes)});
   }));

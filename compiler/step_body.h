@@ -22,7 +22,7 @@ struct StepBody {
   ir::NodeId own = ir::kNoNode;
 };
 
-/// A step as lines. `steps` has neither a count nor a result index.
+/// A step as lines. `steps` has neither a count, nor a direction, nor a result index.
 struct StepForm {
   ir::Steps steps;
   std::vector<ir::NodeId> arrays;                // the values of this step: arrays of the body, or views of them
@@ -55,9 +55,6 @@ std::vector<std::int64_t> key_of_loop(const ir::Graph& graph, ir::NodeId id);
 
 /// Returns the node of result `which` of the steps of node `id`.
 ir::NodeId other_result(ir::Graph& graph, ir::NodeId id, std::int64_t which);
-
-/// Returns x [count, …] in the reverse order of its first axis.
-ir::NodeId reversed_steps(ir::Graph& graph, ir::NodeId x);
 
 /// Returns the node in another shape with as many elements.
 ir::NodeId in_shape(ir::Graph& graph, ir::NodeId x, ir::ListId shape);

@@ -869,7 +869,7 @@ class Evaluator {
       for (std::size_t i = 0; i < operands.size(); ++i)
         if (i < states.size() || i >= static_cast<std::size_t>(s.states + s.arrays)) read(i, 0, j);
       for (std::int64_t t = 0; t < s.count; ++t) {
-        for (std::size_t i = states.size(); i < static_cast<std::size_t>(s.states + s.arrays); ++i) read(i, t, j);
+        for (std::size_t i = states.size(); i < static_cast<std::size_t>(s.states + s.arrays); ++i) read(i, s.place_of(t), j);
         for (std::size_t i = 0; i < s.lines.size(); ++i) {
           const StepLine& line = s.lines[i];
           std::uint64_t& value = values[operands.size() + i];
@@ -883,7 +883,7 @@ class Evaluator {
           value = apply(line.op, types[static_cast<std::size_t>(line.operands[arity - 1])], line.dtype, std::span(in).first(arity));
         }
         if (!s.is_last())
-          std::memcpy(target + static_cast<std::size_t>(t * n + j) * size, &values[static_cast<std::size_t>(s.value())], size);
+          std::memcpy(target + static_cast<std::size_t>(s.place_of(t) * n + j) * size, &values[static_cast<std::size_t>(s.value())], size);
         for (std::size_t i = 0; i < states.size(); ++i) states[i] = values[static_cast<std::size_t>(s.next[i])];
         std::copy(states.begin(), states.end(), values.begin());
         worked_(static_cast<std::int64_t>(s.lines.size()));

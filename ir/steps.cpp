@@ -9,7 +9,7 @@ namespace onepass::ir {
 
 namespace {
 
-constexpr std::size_t kHead = 6, kLine = 6;  // numbers before the lines, and for each line
+constexpr std::size_t kHead = 7, kLine = 6;  // numbers before the lines, and for each line
 
 }  // namespace
 
@@ -19,7 +19,8 @@ std::vector<std::int64_t> attributes_of(const Steps& steps) {
                                     steps.states,
                                     steps.arrays,
                                     static_cast<std::int64_t>(steps.results.size()),
-                                    static_cast<std::int64_t>(steps.lines.size())};
+                                    static_cast<std::int64_t>(steps.lines.size()),
+                                    std::int64_t{steps.reverse}};
   for (const StepLine& line : steps.lines) {
     list.insert(list.end(),
                 {static_cast<std::int64_t>(line.op), static_cast<std::int64_t>(line.dtype), static_cast<std::int64_t>(line.bits)});
@@ -37,11 +38,13 @@ Steps steps_of(List attributes, std::size_t operands, std::string& broken) {
     return s;
   };
   if (attributes.size() < kHead)
-    return fail("attributes must be a result, the numbers of steps, states, arrays, results and lines, then the lines");
+    return fail("attributes must be a result, the numbers of steps, states, arrays, results and lines, the direction, then the lines");
   s.which = attributes[0], s.count = attributes[1], s.states = attributes[2], s.arrays = attributes[3];
   const std::int64_t results = attributes[4], lines = attributes[5], most = static_cast<std::int64_t>(attributes.size());
   if (s.count < 1 || s.states < 1 || s.states > most || s.arrays < 0 || results < 0 || results > most || lines < 0 || lines > most)
     return fail("at least one step and one state are required");
+  if (attributes[6] != 0 && attributes[6] != 1) return fail("the direction must be 0 or 1");
+  s.reverse = attributes[6] == 1;
   if (s.states + s.arrays > static_cast<std::int64_t>(operands)) return fail("states and arrays must be operands");
   s.captures = static_cast<std::int64_t>(operands) - s.states - s.arrays;
   if (attributes.size() != kHead + kLine * static_cast<std::size_t>(lines) + static_cast<std::size_t>(s.states + results))

@@ -1,6 +1,7 @@
 // Steps: the decoded attributes of a `steps` node, made by compiler/find_steps.h. The node is an elementwise recurrence of n steps on k
-// states. Step t computes lines, and from them the next states and the results of the step. The inputs of a line are the states, element t
-// of each of m arrays along their first axis, and captures. Captures are the same in all steps.
+// states. A step computes lines, and from them the next states and the results of the step. The inputs of a line are the states, the step's
+// element of each of m arrays along their first axis, and captures. Captures are the same in all steps. Step t reads element t and stores
+// result t; with `reverse`, these are n - 1 - t.
 //
 //   operands    k initial states [N], m arrays [n, N], then the captures [N]; an element count N may also be 1, for equal elements
 //   results     by the first attribute: state i after the last step [N], for i < k; result i - k of all steps [n, N]
@@ -28,12 +29,14 @@ struct Steps {
   std::int64_t which = 0;  // number of the result
   std::int64_t count = 0;  // steps
   std::int64_t states = 0, arrays = 0, captures = 0;
+  bool reverse = false;  // from the last elements of the arrays to the first
   std::vector<StepLine> lines;
   std::vector<std::int64_t> next, results;  // values of a step: the next states, its results
 
   std::int64_t operands() const { return states + arrays + captures; }
   std::int64_t values() const { return operands() + static_cast<std::int64_t>(lines.size()); }
   bool is_last() const { return which < states; }
+  std::int64_t place_of(std::int64_t step) const { return reverse ? count - 1 - step : step; }  // in arrays and results
   std::int64_t value() const {
     return is_last() ? next[static_cast<std::size_t>(which)] : results[static_cast<std::size_t>(which - states)];
   }

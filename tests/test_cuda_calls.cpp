@@ -89,7 +89,7 @@ TEST_CASE("a fresh result on a device uses pool memory", "[cuda]") {
   const Array x = ramp({64}, 0.25).to(gpu);
   const auto f = compile([](Tensor x) { return x * 2.0; }, settled());
   const Did did = warm([&] { f(x); });
-  CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the memory's turn launches nothing
+  CHECK(did.driver_calls == 2 * kEnterLaunchLeave - 1);  // the call; entering and leaving for the memory
   if (!has_sanitizer()) CHECK(did.allocations <= 4);     // the array and the list of results
 }
 

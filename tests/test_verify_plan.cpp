@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include "compiler/find_steps.h"
@@ -386,7 +387,10 @@ TEST_CASE("verify plan: it accepts the results of plan(), fused and unfused, for
 }
 
 TEST_CASE("verify plan: steps with a wrong stride, step count, array, line or result are rejected", "[verify]") {
-  const Plans plans("fn step(h, x, w) { n = w*h + x; return n, n }\nlast, all = scan(step, x[0], x, w=w)\nr = last + sum(all, 0)",
+  const bool reverse = GENERATE(false, true);
+  const Plans plans(fmt::format("fn step(h, x, w) {{ n = w*h + x; return n, n }}\nlast, all = scan(step, x[0], x, w=w, reverse={})\n"
+                                "r = last + sum(all, 0)",
+                                reverse),
                     {{"x", f32, {4000, 3}}, {"w", f32, {3}}});
   int found = 0;
   for (std::uint32_t g = 0; g < plans.groups.size(); ++g) {

@@ -58,19 +58,24 @@ const Layout& layout_of_result(const Graph& graph, NodeId id, std::span<const La
 bool is_unrounded(const Graph& graph, NodeId id) { return is_half(graph[id].dtype) && graph[id].op != Op::Input; }
 DType memory_type(const Graph& graph, NodeId id) { return is_unrounded(graph, id) ? DType::F32 : graph[id].dtype; }
 
-// Where steps read an operand or store a result: element j of step t is element offset + t*along[0] + j*along[1] of the array.
+// Where steps read an operand or store a result: element j of step t is element offset + t·along[0] + j·along[1] of the array.
 struct StepAccess {
   std::int64_t offset = 0;
   std::array<std::int64_t, 2> along = {};
 };
 
 // `layout` is the layout of the array, which is below the views of an operand.
-StepAccess access_of_steps(const Graph& graph, NodeId id, const Layout& layout) {
+StepAccess access_of_steps(const Graph& graph, NodeId id, const Layout& layout, bool reverse) {
   const NodeId base = base_of_views(graph, id);
   const std::optional<Strided> read = as_strided(graph, id, strides_of(graph.shape(base), is_unrounded(graph, base) ? Layout() : layout));
   if (!read) throw InternalError(fmt::format("plan: steps read %{}, which has no strides\n{}", id, ir::print(graph)));
   const List shape = graph.shape(id);
-  return {read->offset, {shape.size() == 2 ? read->strides[0] : 0, shape.back() == 1 ? 0 : read->strides.back()}};
+  StepAccess access{read->offset, {shape.size() == 2 ? read->strides[0] : 0, shape.back() == 1 ? 0 : read->strides.back()}};
+  if (reverse && shape.size() == 2) {
+    access.offset += (shape[0] - 1) * access.along[0];
+    access.along[0] = -access.along[0];
+  }
+  return access;
 }
 
 // Returns the row-major element of the array below the views that element `at` of a node reads.
@@ -97,7 +102,7 @@ std::int64_t element_below(const Graph& graph, NodeId id, std::vector<std::int64
 }
 
 // True if the access is that of the node at some points. It is affine, as are all views but some reshapes.
-bool reads_elements(const Graph& graph, NodeId id, const Layout& layout, const StepAccess& access) {
+bool reads_elements(const Graph& graph, NodeId id, const Layout& layout, const StepAccess& access, bool reverse) {
   const NodeId base = base_of_views(graph, id);
   const std::vector<std::int64_t> strides = strides_of(graph.shape(base), is_unrounded(graph, base) ? Layout() : layout);
   const List shape = graph.shape(id);
@@ -107,7 +112,7 @@ bool reads_elements(const Graph& graph, NodeId id, const Layout& layout, const S
     for (const std::int64_t j : {std::int64_t{0}, std::int64_t{1}, elements / 2, elements - 1}) {
       if (t >= steps || j >= elements) continue;
       std::vector<std::int64_t> at = {j};
-      if (shape.size() == 2) at.insert(at.begin(), t);
+      if (shape.size() == 2) at.insert(at.begin(), reverse ? steps - 1 - t : t);
       if (element_below(graph, id, std::move(at), strides) != access.offset + t * access.along[0] + j * access.along[1]) return false;
     }
   return true;
@@ -152,7 +157,8 @@ Steps with_f32_lines(const Steps& steps, const std::vector<DType>& types, const 
   return made;
 }
 
-// Returns the attributes of a steps kernel as for the first result of a single step, so that equal kernels share code.
+// Returns the attributes of a steps kernel as for the first result of a single step, so that equal kernels share code. The direction is in
+// the strides.
 std::vector<std::int64_t> code_of_steps(const Graph& graph, NodeId id) {
   const List operands = graph.operands(id);
   Steps steps = ir::steps_of(graph, id);
@@ -164,7 +170,7 @@ std::vector<std::int64_t> code_of_steps(const Graph& graph, NodeId id) {
                            !is_unrounded(graph, base_of_views(graph, static_cast<NodeId>(operands[static_cast<std::size_t>(i)]))));
     steps = with_f32_lines(steps, types, is_rounded);
   }
-  steps.which = 0, steps.count = 1;
+  steps.which = 0, steps.count = 1, steps.reverse = false;
   return ir::attributes_of(steps);
 }
 
@@ -176,12 +182,13 @@ std::vector<Planned> plan_steps(const Graph& graph, const std::vector<NodeId>& r
   nest.routine = Op::Steps;
   nest.outer = 1;
   nest.steps = code_of_steps(graph, id);
+  const bool reverse = ir::steps_of(graph, id).reverse;
   numbers.extents = {graph.attributes(id)[1], graph.shape(id).back()};
   numbers.results = graph.shape(id).back();
   const auto add = [&](NodeId of, const Layout& layout, bool written) {
     const auto place = static_cast<std::uint32_t>(nest.buffers.size());
     const NodeId node = base_of_views(graph, of);
-    const StepAccess access = access_of_steps(graph, of, layout);
+    const StepAccess access = access_of_steps(graph, of, layout, reverse);
     const std::int64_t along = access.along[1];
     nest.linears.push_back({{Coefficient::General, along == 0 ? Coefficient::Zero : along == 1 ? Coefficient::One : Coefficient::General}});
     nest.accesses.push_back({place, place});
@@ -207,6 +214,7 @@ std::string_view wrong_steps(const Graph& graph, const Partition& partition, std
   if (pieces.size() != 1) return "a single subdomain is required";
   const auto& [nest, numbers] = pieces[0];
   const NodeId id = roots[0];
+  const bool reverse = ir::steps_of(graph, id).reverse;
   const List operands = graph.operands(id);
   if (nest.routine != Op::Steps || !nest.body.empty() || nest.kind != NestKind::Map || nest.outer != 1)
     return "the operator does not match the graph";
@@ -229,7 +237,7 @@ std::string_view wrong_steps(const Graph& graph, const Partition& partition, std
       return "a result does not match the graph";
     const StepAccess access{numbers.offsets[b], {numbers.coefficients[b].at(0), numbers.coefficients[b].at(1)}};
     const Coefficient along = nest.linears[b].of.back();
-    if (!reads_elements(graph, of, written ? layout_of_result(graph, node, layouts, targets) : layouts[node], access) ||
+    if (!reads_elements(graph, of, written ? layout_of_result(graph, node, layouts, targets) : layouts[node], access, reverse) ||
         (along == Coefficient::Zero && access.along[1] != 0) || (along == Coefficient::One && access.along[1] != 1))
       return "a stride is wrong";
   }
