@@ -78,7 +78,7 @@ StepAccess access_of_steps(const Graph& graph, NodeId id, const Layout& layout, 
   return access;
 }
 
-// Returns the row-major element of the array below the views that element `at` of a node reads.
+// Returns which element of the array below the views element `at` of a node is, relative to the array's first element.
 std::int64_t element_below(const Graph& graph, NodeId id, std::vector<std::int64_t> at, const std::vector<std::int64_t>& strides) {
   for (; ir::is_view(graph[id].op); id = graph.operand(id, 0)) {
     const List to = graph.shape(id), from = graph.shape(graph.operand(id, 0)), attributes = graph.attributes(id);
