@@ -26,7 +26,7 @@ namespace {
 constexpr std::string_view kSuffix = ".kernel", kFigureSuffix = ".speed";
 constexpr std::array<char, 8> kEntryMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'K'};
 constexpr std::array<char, 8> kArchiveMagic = {'o', 'n', 'e', 'p', 'a', 's', 's', 'A'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::int64_t kTemporaryLifetime = 3600;  // seconds after which a temporary file counts as abandoned
 
 // The header of an entry; key and object follow. Little endian, like all supported machines.

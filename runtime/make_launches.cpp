@@ -504,14 +504,8 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     Launch launch;
     launch.of = k;
     launch.group = report.kernels[k].group;
-    const bool is_routine = nest.is_routine();
-    if (nest.routine == ir::Op::Steps) {
-      launch.words = compiler::steps_words(nest, numbers, scheduled);
-      for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
-        launch.pointers.push_back(values.pointer(nest, numbers, b, compiler::StepsWords::pointer(b)));
-        launch.pointers.back().offset += compiler::byte_offset(nest, numbers, b);
-      }
-    } else if (is_routine) {
+    const bool is_routine = nest.is_in_library();
+    if (is_routine) {
       launch.words = routine_words(nest, numbers, scheduled);
       for (std::uint32_t b = 0; b < nest.buffers.size(); ++b)
         launch.pointers.push_back(values.pointer(nest, numbers, b, RoutineWords::pointer(nest, b)));
@@ -519,8 +513,8 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
       launch.words = compiler::make_words(nest, numbers, scheduled);
       values.fill(nest, numbers, StoredValues::Table::Address, launch);
     }
-    launch.is_routine = nest.is_in_library();
-    launch.is_steps = is_routine && !launch.is_routine;
+    launch.is_routine = is_routine;
+    launch.is_steps = nest.routine == ir::Op::Steps;
     launch.items = scheduled.items;
     launch.scratch_bytes = round_up(scheduled.scratch_bytes);
     launch.phases = scheduled.phases;

@@ -39,8 +39,8 @@ class StepsEmitter : Frame {
       return finish(false);
     }
     loop(argument(1), argument(2), i64(1), [&](Value* item) {
-      Value* const first = b_.CreateMul(item, word(StepsWords::kTile));
-      Value* const last = smaller(b_.CreateAdd(first, word(StepsWords::kTile)), word(StepsWords::kElements));
+      Value* const first = b_.CreateMul(item, word(words_.tile));
+      Value* const last = smaller(b_.CreateAdd(first, word(words_.tile)), word(words_.extents + 1));
       Value* const whole = b_.CreateAdd(first, b_.CreateAnd(b_.CreateSub(last, first), i64(-static_cast<std::int64_t>(width_))));
       loop(first, whole, i64(width_), [&](Value* j) { elements(j, nullptr); });
       when(b_.CreateICmpSLT(whole, last), [&] { elements(whole, lanes_below(b_.CreateSub(last, whole), width_)); });
@@ -57,18 +57,21 @@ class StepsEmitter : Frame {
 
   Coefficient along(std::size_t buffer) const { return nest_.linears[buffer].of.back(); }
 
+  // Returns the stride of a buffer along the steps (0) or the elements (1), in bytes.
+  Value* stride(std::size_t buffer, std::uint32_t loop) {
+    Value* const elements = word(words_.coefficient_of(static_cast<std::uint32_t>(buffer), loop));
+    return in_entry([&] { return b_.CreateMul(elements, i64(static_cast<std::int64_t>(size_of(nest_.buffers[buffer].dtype)))); });
+  }
   Value* place(std::size_t buffer, Value* step, Value* element) {
-    const std::uint32_t at = StepsWords::pointer(static_cast<std::uint32_t>(buffer));
-    Value* p = b_.CreateIntToPtr(word(at), b_.getPtrTy());
-    if (step) p = bytes(p, b_.CreateMul(step, word(at + 1)));
+    Value* p = b_.CreateIntToPtr(word(words_.pointers + static_cast<std::uint32_t>(buffer)), b_.getPtrTy());
+    if (step) p = bytes(p, b_.CreateMul(step, stride(buffer, 0)));
     if (along(buffer) == Coefficient::Zero) return p;
     const auto size = static_cast<std::int64_t>(size_of(nest_.buffers[buffer].dtype));
-    return bytes(p, b_.CreateMul(element, along(buffer) == Coefficient::One ? i64(size) : word(at + 2)));
+    return bytes(p, b_.CreateMul(element, along(buffer) == Coefficient::One ? i64(size) : stride(buffer, 1)));
   }
   // Returns the addresses of the lanes, from the first lane on.
   Value* addresses(std::size_t buffer, Value* p) {
-    const std::uint32_t at = StepsWords::pointer(static_cast<std::uint32_t>(buffer));
-    return b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(iota(width_), splat(word(at + 2), width_)));
+    return b_.CreateGEP(b_.getInt8Ty(), p, b_.CreateMul(iota(width_), splat(stride(buffer, 1), width_)));
   }
 
   Value* load(std::size_t buffer, Value* step, Value* element, Value* mask) {
@@ -102,7 +105,7 @@ class StepsEmitter : Frame {
                arrays_end = states + static_cast<std::size_t>(steps_.arrays);
     for (std::size_t i = 0; i < states; ++i) b_.CreateStore(load(i, nullptr, element, mask), states_[i]);
     for (std::size_t i = arrays_end; i < operands; ++i) values[i] = load(i, nullptr, element, mask);
-    loop(i64(0), word(StepsWords::kCount), i64(1), [&](Value* step) {
+    loop(i64(0), word(words_.extents), i64(1), [&](Value* step) {
       for (std::size_t i = 0; i < states; ++i) values[i] = b_.CreateLoad(k_.type(types_[i], width_), states_[i]);
       for (std::size_t i = states; i < arrays_end; ++i) values[i] = load(i, step, element, mask);
       for (std::size_t i = 0; i < steps_.lines.size(); ++i) values[operands + i] = line(steps_.lines[i], values);

@@ -35,16 +35,4 @@ Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Tar
   return out;
 }
 
-std::vector<std::int64_t> steps_words(const Nest& nest, const NestNumbers& numbers, const ScheduleNumbers& scheduled) {
-  std::vector<std::int64_t> words(StepsWords::kFirst, 0);
-  words[StepsWords::kCount] = numbers.extents[0];
-  words[StepsWords::kElements] = numbers.extents[1];
-  words[StepsWords::kTile] = scheduled.tile;
-  for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
-    const auto size = static_cast<std::int64_t>(size_of(nest.buffers[b].dtype));
-    words.insert(words.end(), {0, numbers.coefficients[b][0] * size, numbers.coefficients[b][1] * size});
-  }
-  return words;
-}
-
 }  // namespace onepass::compiler
