@@ -35,8 +35,8 @@ op::Options with(op::Mode mode) {
   return options;
 }
 
-// Checks that every result of the function in the fused modes has the bits of mode reference, which runs operators one by one. Returns the
-// kernels of the fused function.
+// Checks that every result of the function in the fused modes has the bits of mode reference, which runs operators one by one: in the first
+// tier, and in optimized code. Returns the kernels of the fused function.
 template <class F, class... Arrays> std::int64_t check(F f, const Arrays&... arrays) {
   const auto bytes = [](const auto& results) {
     return std::apply([](const auto&... each) { return std::vector{bytes_of(each)...}; }, results);
@@ -52,6 +52,13 @@ template <class F, class... Arrays> std::int64_t check(F f, const Arrays&... arr
       for (int call = 0; call < 2; ++call) {
         INFO("mode " << static_cast<int>(mode) << ", threads " << threads << ", call " << call);
         CHECK(bytes(compiled(arrays...)) == expected);
+      }
+      if (mode == op::Mode::generic && threads == 1) {
+        const std::string signature = compiled.signatures().at(0);
+        compiled.warm_up({signature});
+        CHECK(bytes(compiled(arrays...)) == expected);
+        const std::string text = compiled.explain();
+        CHECK((text.find("steps, loops") == std::string::npos || text.find("; optimized") != std::string::npos));
       }
       kernels = static_cast<std::int64_t>(compiled.last_execution().kernels.size());
     }
@@ -149,6 +156,29 @@ TEST_CASE("steps: numbers of a call, and strided arrays", "[steps]") {
     CHECK(all.to_vector<double>() == expected);
     CHECK(last.to_vector<double>() == s);
   }
+}
+
+TEST_CASE("steps: the first call runs in tiles: one element, many elements, narrow integers, states that change places", "[steps]") {
+  for (const DType type : {op::f32, op::i16, op::boolean})
+    for (const std::int64_t n : {1, 3, 5000}) {
+      const auto f = [&](Tensor x, Tensor a, Tensor b, Tensor c) {
+        const auto step = [&](std::array<Tensor, 3> s, Tensor e) {
+          const auto [a, b, c] = s;
+          const Tensor next = type == op::boolean ? (a & e) | !b : where(e > a, a + e, b - 1);
+          return std::pair{std::array{b, c, next}, where(a == b, e, next)};
+        };
+        const auto [last, all] = op::scan(step, std::array{a, b, c}, x);
+        return std::tuple{last[0], last[2], all};
+      };
+      const Array x = random_array({80, n}, type), a = random_array({n}, type, 2), b = random_array({n}, type, 3),
+                  c = random_array({n}, type, 4);
+      INFO("type " << static_cast<int>(type) << ", " << n << " elements");
+      const auto compiled = op::compile(f);
+      static_cast<void>(compiled(x, a, b, c));
+      CHECK(compiled.explain().find("steps, loops 80 x") != std::string::npos);
+      CHECK(compiled.explain().find("baseline code") == std::string::npos);
+      check(f, x, a, b, c);
+    }
 }
 
 TEST_CASE("steps: arrays are read through views, without copies", "[steps]") {

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "compiler/plan/scratch.h"
@@ -12,6 +13,7 @@
 #include "ir/build.h"
 #include "ir/graph.h"
 #include "ir/order.h"
+#include "ir/steps.h"
 
 namespace onepass::compiler {
 
@@ -64,14 +66,15 @@ class TileBuilder {
   TileBuilder(const Nest& nest, const Target& target) : nest_(nest), target_(target), program_(new TileProgram(nest, target)) {}
 
   std::shared_ptr<const TileProgram> make() {
-    if (nest_.is_routine() || (nest_.has_columns() && nest_.runs)) return nullptr;
+    if (nest_.is_in_library() || (nest_.has_columns() && nest_.runs)) return nullptr;
     if (std::ranges::any_of(nest_.accesses, [](const Access& a) { return a.table != Access::kNone; })) return nullptr;
     for (const Access& a : nest_.accesses) program_->linear_of_.push_back(a.linear);
     for (const Check& c : nest_.checks) program_->check_of_.push_back(c.linear);
     for (const Statement& s : nest_.body) program_->reductions_ += s.kind == Kind::Reduce, program_->scans_ += s.kind == Kind::Scan;
-    if (!form(Rows::One)) return nullptr;
+    if (nest_.is_routine() ? !recurrence() : !form(Rows::One)) return nullptr;
     program_->form_ = std::move(form_);
     program_->scratch_bytes_ = program_->form_->scratch_bytes;
+    if (nest_.is_routine()) return std::shared_ptr<const TileProgram>(std::move(program_));
     const bool along_rows = nest_.kind == NestKind::Lanes && nest_.serial == 0 && !nest_.has_columns();
     const auto also = [&](Rows rows, std::unique_ptr<const TileForm>& to) {
       if (!form(rows)) return;
@@ -119,18 +122,22 @@ class TileBuilder {
 
   // ---- the form: stages and sweeps alternate
 
-  bool form(Rows rows) {
+  void begin(Rows rows, std::size_t stages, std::size_t sweeps) {
     rows_ = rows;
     form_ = std::make_unique<TileForm>();
     form_->abreast = rows == Rows::Abreast;
+    form_->stages.resize(stages);
+    form_->sweeps.resize(sweeps);
     spread_of_.clear();
-    form_->stages.resize(nest_.sweeps + 1u);
-    const bool scans_along = nest_.kind == NestKind::Map && nest_.has(Kind::Scan);
-    form_->sweeps.resize(nest_.sweeps + std::size_t{nest_.has_columns() || scans_along});
-    const std::vector<bool> behind = nest_.behind_columns();
     values_.clear();
     constant_of_.clear();
     primitives_ = 0;
+  }
+
+  bool form(Rows rows) {
+    const bool scans_along = nest_.kind == NestKind::Map && nest_.has(Kind::Scan);
+    begin(rows, nest_.sweeps + 1u, nest_.sweeps + std::size_t{nest_.has_columns() || scans_along});
+    const std::vector<bool> behind = nest_.behind_columns();
     of_.assign(nest_.body.size(), kNone);
     const std::vector<std::vector<bool>> needed = needed_by_sweep(nest_, {});
     for (now_ = 0; now_ <= nest_.sweeps; ++now_) {
@@ -165,10 +172,131 @@ class TileBuilder {
       form_->tile_ns = form_->serial_ns = 0;
       form_->row_ns += kChainNanoseconds;
     }
-    const std::size_t steps = static_cast<std::size_t>(each + serial + row);
+    finish(static_cast<std::size_t>(each + serial + row));
+    return true;
+  }
+  void finish(std::size_t steps) {
     program_->steps_ = std::max(program_->steps_, steps);
     program_->bytes_ += steps * sizeof(Step) + sizeof(TileForm);
     program_->primitives_ = std::max(program_->primitives_, primitives_);
+  }
+
+  // ---- steps (ir/steps.h)
+
+  bool recurrence() {
+    begin(Rows::One, 4, 3);
+    form_->recurrent = true;
+    std::string broken;
+    const ir::Steps s = ir::steps_of(nest_.steps, nest_.buffers.size() - nest_.results.size(), broken);
+    std::vector<std::uint32_t> of(static_cast<std::size_t>(s.values()), kNone);  // by value of the step
+    const auto read = [&](std::int64_t b) {
+      const auto buffer = static_cast<std::uint32_t>(b);
+      return (of[buffer] = read_buffer(buffer, b >= s.states)) != kNone;
+    };
+    now_ = 0;
+    for (std::int64_t b = 0; b < s.operands(); ++b) {
+      if (b >= s.states && b < s.states + s.arrays) continue;
+      if (!read(b)) return false;
+      Value& value = values_[of[static_cast<std::size_t>(b)]];
+      if (value.memory == Memory::Own) value.memory = Memory::Kept;
+    }
+    now_ = 1;
+    form_->element_ns = 0;  // of a step
+    for (std::int64_t b = s.states; b < s.states + s.arrays; ++b)
+      if (!read(b)) return false;
+    for (std::size_t i = 0; i < s.lines.size(); ++i)
+      if ((of[static_cast<std::size_t>(s.operands()) + i] = step_line(s, s.lines[i], of)) == kNone) return false;
+    const auto first_result = static_cast<std::uint32_t>(s.operands());
+    for (std::uint32_t r = 0; r < nest_.results.size(); ++r)
+      if (const auto k = static_cast<std::int64_t>(nest_.results[r]) - s.states;
+          k >= 0 && !write_buffer(first_result + r, of[static_cast<std::size_t>(s.results[static_cast<std::size_t>(k)])]))
+        return false;
+    if (!next_states(s, of)) return false;
+    const double element_ns = form_->element_ns;
+    now_ = 2;
+    for (std::uint32_t r = 0; r < nest_.results.size(); ++r)
+      if (nest_.results[r] < s.states && !write_buffer(first_result + r, of[nest_.results[r]])) return false;
+    now_ = 1;
+    form_->element_ns = element_ns;
+    join_pairs(form_->sweeps[1].each);
+    place_values();
+    const TileSteps& each = form_->sweeps[1].each;
+    form_->tile_ns = kStepNanoseconds * static_cast<double>(each.size() + 2);
+    finish(form_->sweeps[0].each.size() + each.size() + form_->sweeps[2].each.size());
+    return true;
+  }
+
+  // Reads the current elements of a buffer: in place, if they are contiguous and `may_stay` there.
+  std::uint32_t read_buffer(std::uint32_t buffer, bool may_stay) {
+    const DType stored = nest_.buffers[buffer].dtype, dtype = is_half(stored) ? DType::U16 : stored;
+    const std::uint32_t y = value(dtype, Level::Element);
+    Step step{.kind = Step::Kind::Load, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = y, .at = buffer};
+    if (may_stay && is_contiguous(buffer)) {
+      step.kind = Step::Kind::Place;
+      values_[y].memory = Memory::Elsewhere;
+    } else {
+      form_->element_ns += kStridedNanoseconds;
+    }
+    steps(Level::Element).push_back(step);
+    return is_half(stored) ? converted(y, stored, false, steps(Level::Element)) : is_narrow(stored) ? widened(y) : y;
+  }
+  bool write_buffer(std::uint32_t buffer, std::uint32_t id) {
+    const DType dtype = nest_.buffers[buffer].dtype;
+    if (values_[id].type != (is_half(dtype) ? DType::F32 : dtype)) return false;
+    if (is_narrow(dtype) && (id = primitive(Op::Cast, dtype, {id, kNone, kNone})) == kNone) return false;
+    if (is_half(dtype)) id = converted(id, dtype, true, steps(values_[id].level));
+    steps(Level::Element)
+        .push_back({.kind = Step::Kind::Store,
+                    .size = static_cast<std::uint8_t>(size_of(dtype)),
+                    .one = !is_vector(values_[id].level),
+                    .a = id,
+                    .at = buffer});
+    form_->element_ns += is_contiguous(buffer) ? kPassNanoseconds : kStridedNanoseconds;
+    return true;
+  }
+
+  std::uint32_t step_line(const ir::Steps& s, const ir::StepLine& line, const std::vector<std::uint32_t>& of) {
+    if (line.op == Op::Constant) {
+      const std::uint32_t y = constant(line.dtype, line.bits);
+      return is_narrow(line.dtype) ? widened(y) : y;
+    }
+    std::array<std::uint32_t, 3> operands = {kNone, kNone, kNone};
+    for (std::size_t k = 0; k < 3; ++k)
+      if (line.operands[k] != ir::StepLine::kNone) operands[k] = of[static_cast<std::size_t>(line.operands[k])];
+    if (line.op == Op::Bitcast) {  // halves are f32 here
+      const std::int64_t from = line.operands[0];
+      const DType type = from < s.operands() ? nest_.buffers[static_cast<std::size_t>(from)].dtype
+                                             : s.lines[static_cast<std::size_t>(from - s.operands())].dtype;
+      if (is_half(type) || is_half(line.dtype)) return kNone;
+    }
+    if (!is_half(line.dtype)) return apply(line.op, line.dtype, operands);
+    if (values_[operands[0]].dtype != DType::F32) return kNone;
+    TileSteps& to = steps(values_[operands[0]].level);
+    return converted(converted(operands[0], line.dtype, true, to), line.dtype, false, to);
+  }
+
+  // Copies the next states to the states. A next state that is a state is copied elsewhere first.
+  bool next_states(const ir::Steps& s, const std::vector<std::uint32_t>& of) {
+    const auto copied = [&](std::uint32_t id, std::uint32_t y) {
+      const DType dtype = values_[id].dtype;
+      steps(Level::Element).push_back({.kind = Step::Kind::Copy, .size = static_cast<std::uint8_t>(size_of(dtype)), .y = y, .a = id});
+      count(Level::Element, dtype, 1);
+    };
+    std::vector<std::uint32_t> next;
+    for (std::int64_t i = 0; i < s.states; ++i) {
+      const std::int64_t v = s.next[static_cast<std::size_t>(i)];
+      std::uint32_t id = of[static_cast<std::size_t>(v)];
+      if (values_[id].dtype != values_[of[static_cast<std::size_t>(i)]].dtype) return false;
+      if (!is_vector(values_[id].level)) id = filled(id, Level::Element);
+      if (v < s.states && v != i) {
+        const std::uint32_t y = value(values_[id].dtype, Level::Element);
+        copied(id, y);
+        id = y;
+      }
+      next.push_back(id);
+    }
+    for (std::size_t i = 0; i < next.size(); ++i)
+      if (next[i] != of[i]) copied(next[i], of[i]);
     return true;
   }
 

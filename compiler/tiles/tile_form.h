@@ -35,9 +35,10 @@ struct TileStep {
     Fold,      // adds a, or for a contraction the products of a and b, to the lanes of fold `at`
     Row,       // a is one of the eight rows that fold `at` combines
     Scan,      // y: scan `at` of a
+    Copy,      // y: a tile with the elements of a
   };
   Kind kind;
-  std::uint8_t size = 0;  // bytes of an element (Load, Store, Fill)
+  std::uint8_t size = 0;  // bytes of an element (Load, Store, Fill, Copy)
   // Store, Skip, Fill and Far, several rows per tile: a is one element. Guard and Gather: c is one element. With one_guard, the other
   // operand is also one element.
   bool one = false;
@@ -114,6 +115,8 @@ struct TileForm {
   // True if several iterations of the last outer loop run together, as many as fit into a tile. A tile has the elements of one row after
   // the other; a cell has one element per row. A list of steps runs over all of them.
   bool abreast = false;
+  // True for steps (ir/steps.h). Sweep 0 loads the states and captures, sweep 1 is a step, sweep 2 stores the last states.
+  bool recurrent = false;
   static constexpr std::int64_t kMostAbreast = 64;
   std::int64_t cell_bytes() const { return abreast ? 8 * kMostAbreast : 8; }
   std::int64_t tile = 0, tile_bytes = 0;  // elements of a tile; bytes of a tile

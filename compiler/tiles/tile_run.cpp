@@ -140,6 +140,7 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
         break;
       case Step::Kind::Row: rows_of_fold(s.at)[eighth_] = at[s.a]; break;
       case Step::Kind::Scan: scan(s, n); break;
+      case Step::Kind::Copy: std::memcpy(at[s.y], at[s.a], static_cast<std::size_t>(n) * s.size); break;
     }
   }
 }
@@ -204,6 +205,20 @@ void TileRun::map(std::int64_t first, std::int64_t last) {
   for (std::int64_t j = first; j < last; j += f_.tile) steps(f_.sweeps[0].each, j, std::min(f_.tile, last - j));
 }
 
+void TileRun::recurrence(std::int64_t first, std::int64_t last) {
+  for (std::int64_t j = first, n = 0; j < last; j += n) {
+    n = std::min(f_.tile, last - j);
+    std::fill_n(index_, p_.loops_, 0);
+    to_row();
+    steps(f_.sweeps[0].each, j, n);
+    for (std::int64_t t = 0; t < extent(0); ++t) {
+      steps(f_.sweeps[1].each, j, n);
+      for (std::uint32_t l = 0; l < p_.linears_; ++l) linears_[l] += words_[layout_.coefficient_of(l, 0)];
+    }
+    steps(f_.sweeps[2].each, j, n);
+  }
+}
+
 void TileRun::rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last) {
   if (f_.abreast) return abreast(row_begin, row_end, first, last);
   const bool rows = p_.kind_ == NestKind::Rows;
@@ -230,6 +245,7 @@ void TileRun::items(std::int64_t begin, std::int64_t end) {
   const std::uint32_t outer = p_.outer_;
   const bool lanes = p_.kind_ == NestKind::Lanes;
   const std::int64_t length = extent(vector_loop()), tile = words_[layout_.tile], chunks = words_[layout_.chunks];
+  if (f_.recurrent) return recurrence(begin * tile, std::min(end * tile, length));
   const std::int64_t along = lanes ? 1 : (length + tile - 1) / tile;
   const auto per_item = [&](std::uint32_t l) {
     return l + 1 == outer ? words_[layout_.tile_outer] : lanes && l + 2 == outer ? words_[layout_.tile_rows] : 1;

@@ -59,6 +59,7 @@ class TileRun {
   // Runs a task's iterations of the last outer loop and of the vector loop.
   void rows(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
   void map(std::int64_t first, std::int64_t last);
+  void recurrence(std::int64_t first, std::int64_t last);  // all steps of some elements
 
   // ---- tile_abreast.cpp: several iterations of the last outer loop together
   void abreast(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last);
