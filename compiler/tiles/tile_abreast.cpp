@@ -95,7 +95,8 @@ void TileRun::steps_abreast(const TileSteps& steps, std::int64_t begin, std::int
         break;
       case Step::Kind::Fold: f_.folds[s.at].loops.whole(at[f_.folds[s.at].y], at[s.a], pointer(s.b), n, rows_); break;
       case Step::Kind::Row:
-      case Step::Kind::Scan: break;  // not in forms with several rows per tile
+      case Step::Kind::Scan:
+      case Step::Kind::Copy: break;  // not in forms with several rows per tile
     }
   }
 }
