@@ -144,6 +144,14 @@ class Finder {
     return ir::is_source(graph_[id].op) && graph_[id].op != Op::Input;
   }
 
+  // True if the kernel of a gather or scatter reads its indices.
+  bool reads_index(NodeId id) const {
+    const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
+    const NodeId x = graph_.operand(id, 0);
+    if (graph_[id].op == Op::ScatterAdd) return graph_.shape(id)[axis] != 1;
+    return graph_.elements(x) != 0 && varies_along(x, axis);
+  }
+
   // Finds indices that need a separate kernel for their check. If materialized values read every element of the indices, the kernels of
   // these values check them.
   void find_checked() {
@@ -155,9 +163,8 @@ class Finder {
       const List operands = graph_.operands(id);
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const auto o = static_cast<NodeId>(operands[i]);
-        if (op == Op::Gather && (i == 0 || graph_.elements(static_cast<NodeId>(operands[0])) == 0)) continue;
-        if (op == Op::Gather && !varies_along(static_cast<NodeId>(operands[0]), static_cast<std::size_t>(graph_.attributes(id)[0])))
-          continue;
+        if (op == Op::Gather && (i == 0 || !reads_index(id))) continue;
+        if (op == Op::ScatterAdd && i == 1 && !reads_index(id)) continue;
         if ((op == Op::Slice || op == Op::Diagonal || op == Op::Window) && graph_.elements(id) != graph_.elements(o)) continue;
         whole[o] = true;
       }

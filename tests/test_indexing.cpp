@@ -235,6 +235,8 @@ TEST_CASE("indexing: a bad index is an error of the call in every mode, and no r
         "take_along_axis: the index 2 at [0, 1] is out of range: axis 1 has extent 2");
   check("y = reshape(x[:1, :4], [1, 2, 2])*1; v = take_along_axis(y, argsort(y, -2), 0); dot(v, v) + i", indices({0}, {1}),
         "take_along_axis: the index 1 at [0, ");
+  check("y = x[:1]*2; grad(mean(take(y, i, 0)), [y])", indices({0, 1}, {2}),
+        "take: the index 1 at [1] is out of range: axis 0 has extent 1");
   check("sum(take(repeat(x[0], 3, 0), i, 0))", indices({21}, {1}), "take: the index 21 at [0] is out of range: axis 0 has extent 21");
   check("take(x[:, :0], i, 1)", indices({0}, {1}), "take: the index 0 at [0] is out of range: axis 1 has extent 0");
   check("take_along_axis(x, i, 1)", indices({0, 9223372036854775807, 1, 2, -9223372036854775807 - 1}, {5, 1}),
