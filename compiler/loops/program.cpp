@@ -2,30 +2,11 @@
 #include "compiler/loops/program.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/order.h"
 
 namespace onepass::compiler::loops {
-
-namespace {
-
-// Appends the parts of a digit. Returns false if one of them is not open.
-bool add_parts(const Program& program, Id digit, const std::vector<Id>& open, std::vector<Id>& parts) {
-  if (std::ranges::find(open, digit) != open.end()) {
-    parts.push_back(digit);
-    return true;
-  }
-  for (Id outer = 0; outer < program.digits.size(); ++outer) {
-    const Digit& d = program.digits[outer];
-    if (d.parent != digit || d.kind != Digit::Kind::Outer) continue;
-    const std::size_t before = parts.size();
-    if (add_parts(program, outer, open, parts) && add_parts(program, d.pair, open, parts)) return true;
-    parts.resize(before);
-  }
-  return false;
-}
-
-}  // namespace
 
 ir::Op combiner(ir::Op reduction) {
   using ir::Op;
@@ -67,9 +48,28 @@ bool joins_chunks(const Program& program, const Accumulator& a) {
   return d.kind == Digit::Kind::Outer && d.size == Digit::Size::Chunk;
 }
 
+// A digit has parts if it is open, or if both digits of a split of it have parts. The first such split counts. Digits follow their parents,
+// so one pass from the last digit finds them: a loop that is written out has hundreds of splits.
 std::vector<Id> parts_of(const Program& program, Id digit, const std::vector<Id>& open) {
-  std::vector<Id> parts;
-  if (!add_parts(program, digit, open, parts)) parts.clear();
+  const auto is_open = [&](Id d) { return std::ranges::find(open, d) != open.end(); };
+  if (is_open(digit)) return {digit};
+  const auto n = static_cast<Id>(program.digits.size());
+  std::vector<Id> splits(n, kNone), next(n, kNone), split(n, kNone);  // the outer digits of each digit's splits; the split that counts
+  std::vector<bool> has_parts(n, false);
+  for (Id d = n; d-- > digit;) {
+    const Digit& of = program.digits[d];
+    has_parts[d] = is_open(d);
+    for (Id outer = splits[d]; outer != kNone && !has_parts[d]; outer = next[outer])
+      if (has_parts[outer] && has_parts[program.digits[outer].pair]) has_parts[d] = true, split[d] = outer;
+    if (of.kind == Digit::Kind::Outer && of.parent < d) next[d] = std::exchange(splits[of.parent], d);
+  }
+  std::vector<Id> parts, left = {digit};
+  while (has_parts[digit] && !left.empty()) {
+    const Id d = left.back();
+    left.pop_back();
+    if (split[d] == kNone) parts.push_back(d);
+    else left.insert(left.end(), {program.digits[split[d]].pair, split[d]});
+  }
   return parts;
 }
 
