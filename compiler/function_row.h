@@ -181,7 +181,7 @@ struct Functions {
       const Value mine = r.iota(along, a, DType::I64);
       index = index.is_literal ? mine : r.add(r.mul(index, count(x, std::vector{a})), mine);
     }
-    const Value none = r.literal(std::numeric_limits<std::int64_t>::max());
+    const Value none{false, r.graph.constant(DType::I64, r.graph.intern({}), std::numeric_limits<std::int64_t>::max()), {}};
     if (index.is_literal) index = r.cast(index, DType::I64);
     return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, flag(2, false));
   }

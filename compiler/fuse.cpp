@@ -232,7 +232,7 @@ class Fuser {
       rows_[id] = {};
       id = graph_.operand(id, 0);
     }
-    if ((why == Boundary::OtherLoops || why == Boundary::OtherAxes) && end_at_results(id, why)) return;
+    if (end_at_results(id, why)) return;
     if (const std::vector<NodeId> path = path_to_shared(id, why); !path.empty()) {
       const NodeId from = path.back();
       if (partition_.group_of[from] == Partition::kNoGroup) {
@@ -252,10 +252,12 @@ class Fuser {
     barrier_of(id);
   }
   // For a value that few operations compute for each element of a reduced array from results of the reduction, such as x == max(x, 1):
-  // materializes these results instead, so that other loops compute the value where they read it. Returns false if that does not pay.
+  // materializes these results instead, so that other loops compute the value where they read it. The same for pairs (recompute.h). Returns
+  // false if that does not pay.
   bool end_at_results(NodeId id, Boundary why) {
     constexpr std::uint32_t kFew = 8;  // operations
-    if (options_.unfused || users_[id] != 1 || output_[id] || !rows_[id].any || !ir::is_elementwise(graph_[id].op)) return false;
+    if (why != Boundary::OtherLoops && why != Boundary::OtherAxes && why != Boundary::ReductionOfReduction) return false;
+    if (options_.unfused || output_[id] || !rows_[id].any || !ir::is_elementwise(graph_[id].op)) return false;
     std::vector<NodeId> chain, results, open = {id};
     std::unordered_set<NodeId> met = {id};
     std::int64_t stored = 0, read = 0;
@@ -277,12 +279,15 @@ class Fuser {
         continue;
       }
       if (!ir::is_elementwise(op) && !ir::is_view(op)) return false;
-      if ((cost += cost_of(op)) > kFew) return false;
+      if ((cost += cost_of(op)) > kMostOfPair) return false;
       if (!ir::is_view(op)) chain.push_back(at);
       for (const std::int64_t o : graph_.operands(at))
         if (met.insert(static_cast<NodeId>(o)).second) open.push_back(static_cast<NodeId>(o));
     }
-    if (results.empty() || 2 * stored > graph_.elements(id) || 2 * (2 * stored + read) > 3 * graph_.elements(id)) return false;
+    const std::int64_t elements = graph_.elements(id);
+    const bool pays = cost <= kFew && users_[id] == 1 && why != Boundary::ReductionOfReduction && 2 * stored <= elements &&
+                      2 * (2 * stored + read) <= 3 * elements;
+    if (results.empty() || (!pays && kPairs * (stored + read) > elements)) return false;
     for (const NodeId result : results) {
       const NodeId base = base_of(result);
       if (partition_.group_of[base] == Partition::kNoGroup) {

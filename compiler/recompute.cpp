@@ -46,6 +46,8 @@ class Finder {
   StoredAhead out_;
   std::vector<std::uint32_t> cost_;
   std::vector<bool> reduces_;         // the value's expression contains a reduction
+  std::vector<std::int64_t> reads_;   // elements of the largest array that the value's expression reads
+  std::vector<bool> only_reduced_;    // only reductions read the value, or other values of this kind
   std::vector<std::uint32_t> boxes_;  // boxes of Piecewise nodes inside each other in the value's expression: their product
 
   // True if the value is in memory and not computed here.
@@ -59,7 +61,9 @@ class Finder {
     for (NodeId id = graph_.size(); id-- > 0;)
       if (out_.needed[id] && !is_list(id))
         for (std::int64_t o : graph_.operands(id)) out_.needed[static_cast<std::size_t>(o)] = true;
+    find_reduced();
     reduces_.assign(graph_.size(), false);
+    reads_.assign(graph_.size(), 0);
     boxes_.assign(graph_.size(), 1);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
@@ -68,18 +72,52 @@ class Finder {
         for (const std::int64_t o : graph_.operands(id)) boxes_[id] = std::max(boxes_[id], boxes_[static_cast<std::size_t>(o)]);
         if (op == Op::Piecewise) boxes_[id] = std::min<std::uint32_t>(1u << 16, boxes_[id] * boxes_of(id));
       }
-      std::uint32_t c = ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded                 ? 16
-                                                                : op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal ? 4
-                                                                                                                          : 1
-                        : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
-                        : op == Op::Place || op == Op::Gather ? 4
-                                                              : 0;
+      std::uint32_t c = own_cost(id);
       reduces_[id] = in_sequence(op);
+      if (op == Op::Input) reads_[id] = graph_.elements(id);
       for (std::int64_t o : graph_.operands(id)) {
+        const bool is_array = in_sequence(graph_[static_cast<NodeId>(o)].op) || is_stored(graph_, static_cast<NodeId>(o));
+        reads_[id] = std::max(reads_[id], is_array ? graph_.elements(static_cast<NodeId>(o)) : reads_[static_cast<std::size_t>(o)]);
         c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
         if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
       }
       cost_[id] = in_sequence(op) || is_stored(graph_, id) ? 0 : c;
+    }
+  }
+  std::uint32_t own_cost(NodeId id) const {
+    const Op op = graph_[id].op;
+    return ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded                 ? 16
+                                                   : op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal ? 4
+                                                                                                             : 1
+           : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
+           : op == Op::Place || op == Op::Gather ? 4
+                                                 : 0;
+  }
+  // Returns the primitives for each element when a value's whole expression is recomputed, with shared parts counted once.
+  double cost_of_all(NodeId id) const {
+    std::vector<NodeId> open = {id};
+    std::vector<bool> seen(id + 1, false);
+    double cost = 0;
+    while (!open.empty()) {
+      const NodeId at = open.back();
+      open.pop_back();
+      if (seen[at] || is_list(at) || in_sequence(graph_[at].op) || is_stored(graph_, at)) continue;
+      seen[at] = true;
+      cost += own_cost(at);
+      for (const std::int64_t o : graph_.operands(at)) open.push_back(static_cast<NodeId>(o));
+    }
+    return cost;
+  }
+  void find_reduced() {
+    only_reduced_.assign(graph_.size(), true);
+    for (const NodeId id : wanted_) only_reduced_[id] = false;
+    for (const NodeId id : options_.places) only_reduced_[id] = false;
+    for (NodeId id = graph_.size(); id-- > 0;) {
+      const Op op = graph_[id].op;
+      const bool passes = ir::is_elementwise(op) || ir::is_view(op);
+      const bool fits = passes ? only_reduced_[id] && !is_stored(graph_, id) : ir::is_reduction(op) && !ir::is_contraction(op);
+      for (const std::int64_t o : graph_.operands(id))
+        if (!fits && out_.needed[id]) only_reduced_[static_cast<std::size_t>(o)] = false;
     }
   }
   std::uint32_t boxes_of(NodeId id) const {
@@ -266,6 +304,7 @@ class Finder {
     double all = 0, most = 0;
     for (const Map& m : maps) all += m.elements, most += reduces_[id] ? 1 : m.most;
     const double times = std::min(most, all / static_cast<double>(std::max<std::int64_t>(graph_.elements(id), 1)));
+    if (only_reduced_[id] && graph_.elements(id) / kPairs >= reads_[id] && cost_of_all(id) * (times - 1) <= kMostOfPair) return false;
     return cost_[id] * (times - 1) > kRoundTrip || cost_[id] * static_cast<double>(maps.size() - 1) > kMostCopied;
   }
 

@@ -7,14 +7,17 @@
 // With rows, one tree adds them. Padding changes no result.
 //
 // Up to 32 elements are allowed if the operand depends only on smaller arrays whose elements are each read 16 times or more. An example is
-// the array of distances between all points of two sets. Their elements are adjacent along the reduced axis while the loop runs across it.
-// So the arrays are first stored transposed.
+// the array of distances between all points of two sets. Their elements are adjacent along the reduced axis while the vectors run across it.
+// So the arrays that vary along the vectors are first stored transposed.
 //
 // Short rows: a reduction along the last axis over at most eight elements is also unrolled if its operand is used as a whole, such as
 // the exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This
 // applies to all such reductions of one shape or to none. If the values of these rows are summed along other axes or contracted, they are
 // stored first, because those loops use few lanes. Rows that a contraction, a scan or a scatter computes are stored before the unrolled
 // operators.
+//
+// Sums along another axis of such rows, computed from smaller arrays, become one sum for each element of a row: the forces between all
+// points of a set are three sums of pairs, without an array of them.
 //
 // Products of many short rows with one small matrix, such as a color matrix or a rotation of points, are written out, too: one vector for
 // each column of the result.
@@ -33,6 +36,7 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/recompute.h"
 #include "compiler/rewrite.h"
 #include "ir/order.h"
 
@@ -46,7 +50,6 @@ constexpr int kMostOperators = 96;          // for all elements together; an exp
 constexpr int kMostOfRow = 384;             // the same limit for all sums of short rows of one shape
 constexpr std::int64_t kFewestRows = 64;    // of a product with a small matrix
 constexpr std::int64_t kMostProducts = 40;  // for each of these rows
-constexpr std::int64_t kReadAgain = 16;     // minimum number of reads that justifies transposing an array
 
 Op combiner(Op reduction) {
   switch (reduction) {
@@ -64,11 +67,14 @@ class Unroller {
         uses_(graph.size(), 0),
         largest_(graph.size(), 0),
         largest_in_place_(graph.size(), 0),
+        vector_axis_(graph.size(), kUnknown),
         follows_(graph.size(), false),
         is_stored_(graph.size(), false),
+        by_element_(graph.size(), false),
         reads_windows_(graph.size(), false) {
     for (const NodeId id : graph.outputs) ++uses_[id], largest_[id] = largest_in_place_[id] = count(id);
     for (NodeId id = static_cast<NodeId>(graph.size()); id-- > 0;) {
+      find_vector_axis(id);
       const Op op = graph[id].op;
       const std::int64_t mine = is_view(op) ? 0 : count(is_reduction(op) ? graph.operand(id, 0) : id);
       const std::int64_t elements = std::max(largest_[id], mine);
@@ -87,8 +93,10 @@ class Unroller {
       if (reduces_short_row(id)) find_short_rows(id);
     std::vector<bool> chosen(graph_.size(), false);
     bool any = false;
-    for (NodeId id = 0; id < graph_.size(); ++id)
-      if (worth_it(id)) chosen[id] = any = true;
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      by_element_[id] = sums_rows_by_element(id, chosen);
+      if (by_element_[id] || worth_it(id)) chosen[id] = any = true;
+    }
     if (!any) return {};
     const std::vector<bool> stored = rows_to_store(chosen);
     return rewrite(graph_, [&, next = NodeId{0}](Graph& out, const Node& node) mutable -> NodeId {
@@ -106,13 +114,46 @@ class Unroller {
   std::vector<std::int64_t> largest_in_place_;              // the same for loops over the node's axes and others
   std::map<ListId, std::int64_t> short_rows_;               // by shape of the operand: operators of all sums of its rows, written out
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
-  std::vector<bool> follows_;                               // by sum of short rows: Cone::follows
-  List axes_;                                               // reduced axes of the current reduction
-  std::vector<std::int64_t> extents_;                       // extents of the operand along axes_
-  std::vector<bool> is_stored_;      // by reduction: its result is stored, since values as large as its operand are computed from it
-  std::vector<bool> reads_windows_;  // by reduction: Cone::windows
-  bool turns_ = false;               // arrays are first stored with the reduced axis first
+  // By node: the axis along which the vectors of its readers run, kUnknown without readers, or kSeveral.
+  static constexpr int kUnknown = -1, kSeveral = -2;
+  std::vector<int> vector_axis_;
+  std::vector<bool> follows_;  // by sum of short rows: Cone::follows
+  List axes_;                  // reduced axes of the current reduction
+  std::vector<std::int64_t> last_axis_;
+  std::vector<std::int64_t> extents_;  // extents of the operand along axes_
+  std::vector<bool> is_stored_;        // by reduction: its result is stored, since values as large as its operand are computed from it
+  std::vector<bool> by_element_;       // by reduction: it becomes one reduction for each element of the operand's short rows
+  std::vector<bool> reads_windows_;    // by reduction: Cone::windows
+  bool turns_ = false;                 // arrays are first stored with the reduced axis first
+  int along_ = kSeveral;               // axis of the operand along which the vectors of the reduction's readers run
+  std::size_t rank_ = 0;               // of the operand
 
+  // Tells the operands of a node along which of their axes its loop runs in vectors: the reduced axis if its elements are added in lanes,
+  // else the last kept axis.
+  void find_vector_axis(NodeId id) {
+    const Node node = graph_[id];
+    const auto tell = [&](NodeId operand, int axis) {
+      int& known = vector_axis_[operand];
+      known = known == kUnknown || known == axis ? axis : kSeveral;
+    };
+    for (const std::int64_t o : graph_.operands(id)) {
+      const auto operand = static_cast<NodeId>(o);
+      const List shape = graph_.shape(operand);
+      if (is_elementwise(node.op) && graph_.shape(id).size() == shape.size() && vector_axis_[id] != kUnknown) {
+        tell(operand, vector_axis_[id]);
+      } else if (is_reduction(node.op) && !is_contraction(node.op)) {
+        const List axes = graph_.attributes(id);
+        const bool adds = node.op == Op::ReduceSum || node.op == Op::ReduceProd;
+        int axis = static_cast<int>(shape.size());
+        const auto is_reduced = [&] { return std::ranges::find(axes, axis) != axes.end(); };
+        const bool lanes = adds && sum_order(shape, axes, computed_type(node.dtype)).lanes;
+        while (axis-- > 0 && (shape[static_cast<std::size_t>(axis)] == 1 || is_reduced() != lanes)) {}
+        tell(operand, axis < 0 ? kSeveral : axis);
+      } else {
+        tell(operand, is_elementwise(node.op) ? static_cast<int>(shape.size()) - 1 : kSeveral);
+      }
+    }
+  }
   // True for a view whose readers loop over the axes of its operand.
   bool keeps_loops(NodeId id) const {
     const Op op = graph_[id].op;
@@ -176,6 +217,47 @@ class Unroller {
     follows_[id] = cone.follows;
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
+  // True if every array that the node's expression reads has few of the `elements` that are computed from them. Reductions that are written
+  // out belong to the expression.
+  bool reads_small_arrays(NodeId id, std::int64_t elements, const std::vector<bool>& chosen, int& operators) const {
+    std::vector<NodeId> open = {id};
+    std::vector<bool> seen(id + 1, false);
+    while (!open.empty()) {
+      const NodeId at = open.back();
+      open.pop_back();
+      if (seen[at]) continue;
+      seen[at] = true;
+      const Op op = graph_[at].op;
+      if (is_elementwise(op)) operators += info(op).kind == OpKind::Expanded ? 16 : 1;
+      if (op == Op::Window || op == Op::Gather || operators > kMostOfRow) return false;
+      if (is_elementwise(op) || is_view(op) || (chosen[at] && !by_element_[at]))
+        for (const std::int64_t o : graph_.operands(at)) open.push_back(static_cast<NodeId>(o));
+      else if (op != Op::Constant && op != Op::Slot && op != Op::Iota && count(at) * kPairs > elements) return false;
+    }
+    return true;
+  }
+  // True for a reduction along one axis, not the last, of short rows that are computed from small arrays.
+  bool sums_rows_by_element(NodeId id, const std::vector<bool>& chosen) const {
+    const Node node = graph_[id];
+    if (!is_reduction(node.op) || is_contraction(node.op)) return false;
+    const NodeId operand = graph_.operand(id, 0);
+    const List axes = graph_.attributes(id), shape = graph_.shape(operand);
+    if (axes.size() != 1 || shape.size() < 3 || axes[0] + 1 == std::ssize(shape)) return false;
+    if (shape.back() < 2 || shape.back() > kMostUnrolled || !is_elementwise(graph_[operand].op)) return false;
+    const std::vector<std::int64_t> turned = reduced_first(shape, axes[0]), first = {0};
+    const DType type = computed_type(node.dtype);
+    if (sum_order(shape, axes, type) != sum_order(turned, first, type)) return false;
+    int operators = 0;
+    return reads_small_arrays(operand, count(operand), chosen, operators) && operators * shape.back() <= kMostOfRow;
+  }
+  // Returns the extents without the last, with the reduced axis first.
+  static std::vector<std::int64_t> reduced_first(List shape, std::int64_t axis) {
+    std::vector<std::int64_t> turned = {shape[static_cast<std::size_t>(axis)]};
+    for (std::size_t i = 0; i + 1 < shape.size(); ++i)
+      if (static_cast<std::int64_t>(i) != axis) turned.push_back(shape[i]);
+    return turned;
+  }
+
   // Returns the values to store. Besides results (is_stored_), these are values of short rows. Another reduction, a contraction, a scan or a
   // routine reads some of them; its loops use few lanes and would compute the values repeatedly. The others are computed from the result of
   // such loops: a separate loop over all rows continues from there.
@@ -184,6 +266,7 @@ class Unroller {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Op op = graph_[id].op;
       const bool passes = chosen[id] || is_elementwise(op) || is_view(op);
+      if (by_element_[id]) continue;
       depends[id] = chosen[id] && (reduces_short_row(id) || is_contraction(op));
       if (chosen[id] && is_stored_[id]) stored[id] = true;
       if (depends[id] && !is_contraction(op) && follows_[id] && !depends[graph_.operand(id, 0)]) stored[graph_.operand(id, 0)] = true;
@@ -260,7 +343,7 @@ class Unroller {
     is_stored_[id] = largest_[id] >= elements;
     reads_windows_[id] = cone.windows;
     if (cone.windows && operators <= kMostOfRow) return true;
-    if (operators > kMostOperators || (many && (axes.size() != 1 || cone.largest_read * kReadAgain > elements))) return false;
+    if (operators > kMostOperators || (many && (axes.size() != 1 || cone.largest_read * kPairs > elements))) return false;
     if (axes.size() > 1 && axes.back() + 1 == std::ssize(shape) && shape.back() > 1) return true;  // too short for vectors
     if (largest_in_place_[id] >= elements) return false;
     for (const auto& [inside, times] : cone.uses)
@@ -300,12 +383,19 @@ class Unroller {
     }
     if (std::ranges::equal(shape, from)) return id;
     const Node node = out[id];
-    if (turns_ && node.op != Op::Broadcast && std::ranges::count_if(from, [](std::int64_t extent) { return extent > 1; }) > 1)
+    if (turns_ && node.op != Op::Broadcast && varies_along_vectors(from) &&
+        std::ranges::count_if(from, [](std::int64_t extent) { return extent > 1; }) > 1)
       return slice_of_turned(out, id, out.intern(shape), row_major(places));
+    if (node.op == Op::Broadcast && std::ranges::equal(shape, out.shape(out.operand(id, 0)))) return out.operand(id, 0);
     if (node.op == Op::Broadcast)  // equal values along an axis need only one node
       return out.add(Op::Broadcast, node.dtype, out.intern(shape), {slice(out, out.operand(id, 0), row_major(places))});
     std::fill(places.begin() + static_cast<std::ptrdiff_t>(shape.size()), places.end(), 1);
     return out.add(Op::Slice, node.dtype, out.intern(shape), {id}, places);
+  }
+  // False for an array that has one element along the vectors that read the sum.
+  bool varies_along_vectors(List extents) const {
+    return along_ < 0 || static_cast<std::size_t>(along_) >= extents.size() || extents.size() != rank_ ||
+           extents[static_cast<std::size_t>(along_)] > 1;
   }
   // Returns element k along the one reduced axis, from an array that is stored with this axis first.
   NodeId slice_of_turned(Graph& out, NodeId id, ListId shape, std::int64_t k) {
@@ -328,7 +418,37 @@ class Unroller {
     return k;
   }
 
+  // Returns the rows of the sums of each element of the operand's rows.
+  NodeId sums_by_element(Graph& out, const Node& node, NodeId id) {
+    const auto operand = static_cast<NodeId>(out.operands(node)[0]);
+    const List all = graph_.shape(graph_.operand(id, 0));
+    const std::int64_t axis = graph_.attributes(id)[0], last = std::ssize(all) - 1;
+    std::vector<std::int64_t> one(all.begin(), all.end() - 1), order = {axis}, boxes, sums;
+    for (std::int64_t i = 0; i < last; ++i)
+      if (i != axis) order.push_back(i);
+    const std::vector<std::int64_t> turned = reduced_first(all, axis);
+    std::vector<std::int64_t> result(turned.begin() + 1, turned.end()), row = result;
+    const DType type = graph_[graph_.operand(id, 0)].dtype;
+    row.push_back(1);
+    last_axis_ = {last};
+    axes_ = last_axis_;
+    extents_ = {all.back()};
+    made_.clear();
+    turns_ = false;
+    for (std::int64_t k = 0; k < all.back(); ++k) {
+      NodeId v = element(out, operand, k, out.intern(one));
+      if (axis != 0) v = out.add(Op::Permute, type, out.intern(turned), {v}, order);
+      const NodeId sum = out.add(node.op, node.dtype, out.intern(result), {v}, std::vector<std::int64_t>{0});
+      sums.push_back(out.add(Op::Reshape, node.dtype, out.intern(row), {sum}));
+      boxes.resize(boxes.size() + result.size(), 0);
+      boxes.push_back(k);
+      boxes.resize(boxes.size() + row.size(), 1);
+    }
+    return out.add(Node{Op::Piecewise, node.dtype, node.shape, out.intern(sums), out.intern(boxes), 0});
+  }
+
   NodeId written_out(Graph& out, const Node& node, NodeId id) {
+    if (by_element_[id]) return sums_by_element(out, node, id);
     const NodeId operand = static_cast<NodeId>(out.operands(node)[0]);
     const List shape = graph_.shape(graph_.operand(id, 0));
     axes_ = graph_.attributes(id);
@@ -336,6 +456,10 @@ class Unroller {
     std::int64_t elements = 1;
     for (const std::int64_t axis : axes_) elements *= extents_.emplace_back(shape[static_cast<std::size_t>(axis)]);
     made_.clear();
+    rank_ = shape.size();
+    along_ = vector_axis_[id];
+    for (const std::int64_t axis : axes_)  // axes of the result are axes of the operand without the reduced ones
+      if (along_ >= axis && graph_.shape(id).size() < rank_) ++along_;
     if (is_contraction(node.op)) {  // one block: products are added in sequence
       turns_ = false;
       const auto factor = static_cast<NodeId>(out.operands(node)[1]);

@@ -87,3 +87,31 @@ TEST_CASE("extremes: casts of floats to narrow integers", "[extremes]") {
           .to_vector<std::int8_t>();
   CHECK(bytes == std::vector<std::int8_t>{127, -128, 0, 126, -127, 127});
 }
+
+TEST_CASE("extremes: the index of the first extreme, or of the first NaN", "[extremes]") {
+  for (const op::DType type : {f32, f64, op::f16, op::u8, op::i64})
+    for (const std::int64_t columns : {1, 16, 65}) {
+      NamedArrays inputs{{"x", random_array({13, columns}, type, 3)}};  // with ties in narrow types
+      const std::string n = std::to_string(columns), first = "[:13*" + n + "], [13, " + n + "])";
+      inputs.emplace_back("s", is_float(type)
+                                   ? Array(op::formula("reshape(s" + first)({specials(type, static_cast<std::size_t>(columns), false)}))
+                                   : Array(op::formula("x*0 + 7")({inputs[0].second})));
+      for (const std::string f : {"argmin", "argmax"})
+        for (const std::string of : {"x", "s", "x*s", "where(s > 0, s, inf*0 + x)"}) {
+          if (!is_float(type) && of.starts_with("where")) continue;
+          for (const std::string axis : {"", ", 0", ", 1"}) same_everywhere("v = " + of + "; " + f + "(v" + axis + ")", inputs);
+        }
+      same_everywhere("a = argmin(s, 1); b = argmax(x, 1); c = max(x, 1); d = min(s, 1); y = where(isnan(d), 7, d)", inputs);
+    }
+}
+
+TEST_CASE("extremes: the index of an infinity that every element equals, and of a NaN after it", "[extremes]") {
+  for (const std::int64_t n : {1, 7, 64, 65, 130}) {
+    Array x = Array::full({n, 3}, kInfinity, f32);
+    CHECK(same_everywhere("argmin(x, 0)", {{"x", x}}).at<std::int64_t>({0}) == 0);
+    CHECK(same_everywhere("argmax(-x)", {{"x", x}}).at<std::int64_t>({}) == 0);
+    const Array y = op::formula("where(iota([x.shape[0], 3], 0) == x.shape[0] - 1, nan, x)")({x});
+    CHECK(same_everywhere("argmin(y, 0)", {{"y", y}}).at<std::int64_t>({1}) == n - 1);
+    CHECK(same_everywhere("argmax(transpose(y), 1)", {{"y", y}}).at<std::int64_t>({2}) == n - 1);
+  }
+}

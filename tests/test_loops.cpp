@@ -1302,3 +1302,87 @@ TEST_CASE("loops: a loop over zero products may be skipped if it adds a whole su
   no_loop.lines[loop - 1].zeros = true;  // the start of the sum
   CHECK_THAT(loops::verify(no_loop), Catch::Contains("is not a loop"));
 }
+
+TEST_CASE("loops: the reduced loop of pairs runs inside the vectors, with its sums in registers", "[loops]") {
+  const ir::Graph graph = optimised("sum((a[:, none] - b[none, :])*3, 0)", {{"a", {1000}}, {"b", {70}}});
+  const compiler::Planned planned = plans_of(graph).at(0);
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
+  REQUIRE(scheduled.schedule.reduced_inside);
+  const Program p = loops::program_of(planned.nest, scheduled.schedule);
+  CHECK(loops::print(p, planned.numbers) == R"(program   loops i0 < 1000, i1 < 70
+v0 = slot 0 : f32
+for i1/tile parallel
+  for i1%tile vector of 64
+    start a0 = add over {i0/256} as a tree of blocks
+    v4 = load %1[i1] : f32
+    for i0/256
+      start a1 = add over {i0%256/8} in sequence
+      for i0%256/8 peeled
+        start a2 = add over {i0%256%8} as a tree of eight
+        for i0%256%8 unrolled
+          v10 = load %0[i0] : f32
+          v11 = sub v10, v4 : f32
+          v12 = mul v11, v0 : f32
+          a2 = add a2, v12
+        v14 = result a2 : f32
+        a1 = add a1, v14
+      v16 = result a1 : f32
+      a0 = add a0, v16
+    v18 = result a0 : f32
+    store %9[i1] = v18
+)");
+  const std::vector<std::int64_t> words = compiler::make_words(planned.nest, planned.numbers, scheduled.numbers);
+  CHECK(loops::scratch_bytes(p, words) <= scheduled.numbers.scratch_bytes);
+  const auto is_inside = [](const compiler::Planned& from) {
+    return compiler::schedule(from.nest, from.numbers, compiler::Target::generic_cpu()).schedule.reduced_inside;
+  };
+  CHECK(is_inside(plans_of(optimised("max(a[:, none] - b[none, :], 0)", {{"a", {40}}, {"b", {70}}})).at(0)));
+  CHECK(!is_inside(plans_of(optimised("sum(a*b[none, :], 0)", {{"a", {40, 70}}, {"b", {70}}})).at(0)));     // reads a along both loops
+  CHECK(!is_inside(plans_of(optimised("sum(exp(a[:, none]) - b, 0)", {{"a", {40}}, {"b", {70}}})).at(0)));  // would repeat the exponentials
+  for (const char* text : {"sum(a[:, none] - b[none, :], 0)", "sum(exp(a[:, none]*b[none, :]), 0)", "prod(a[:, none] + b[none, :], 0)",
+                           "max(a[:, none]*b[none, :], 0)", "v = a[:, none]*b[none, :]; s = sum(v, 0) + sum(v*v, 0); t = s - min(v, 0)",
+                           "v = a[:, none] + b[none, :]; sum(exp(v - max(v, 0, keepdims=true)), 0)",
+                           "sum(maximum(a[:, none, none], b[none, :, none])*c[none, none, :], 0)"})
+    for (const std::int64_t n : {1, 7, 8, 257, 1100})
+      for (const std::int64_t m : {3, 70}) {
+        INFO(text << ", " << n << ", " << m);
+        CHECK(difference_as_run(optimised(text, {{"a", {n}}, {"b", {m}}, {"c", {5}}}), static_cast<std::uint64_t>(n)) == "");
+      }
+}
+
+TEST_CASE("loops: the loop that computes an extreme finds its index", "[loops]") {
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const auto text_of = [&](std::string_view text, std::vector<std::int64_t> shape, DType dtype = f32) {
+    const compiler::Planned planned = plans_of(optimised(text, {{"x", std::move(shape)}}, dtype)).at(0);
+    return loops::print(loops::program_of(planned.nest, compiler::schedule(planned.nest, planned.numbers, target).schedule),
+                        planned.numbers);
+  };
+  CHECK(text_of("argmin(x, 1)", {40, 1000}) == R"(program   loops i0 < 40, i1 < 1000
+for i0 parallel
+  start a0 = index of the minimum over {i1} in sequence
+  for i1/64 peeled
+    for i1%64/16 unrolled
+      for i1%64%16 vector of 16
+        v5 = load %0[1000*i0 + i1] : f32
+        v6 = index i1 : i64
+        a0 = find a0, v5, v6
+  v8 = result a0 : i64
+  store %11[i0] = v8
+)");
+  CHECK_THAT(text_of("argmax(x, 1)", {100, 10}, i32), Catch::Contains("index of the maximum") && Catch::Contains("for i0%16 vector of 16"));
+  const compiler::Planned planned = plans_of(optimised("argmin(x, 1)", {{"x", {40, 1000}}})).at(0);
+  const Program p = loops::lower(planned.nest, true);
+  Program q = p;  // the index of another element
+  for (loops::Line& l : q.lines)
+    if (l.code == loops::Code::Accumulate) l.b = l.a;
+  CHECK_THAT(loops::verify(q), Catch::Contains("adds other values than the elements and their indices"));
+  for (const char* text : {"argmin(x, 1)", "argmax(x, 0)", "argmax(x)", "i = argmax(x*x, 1); m = max(x*x, 1)", "cast(argmin(x, 1), f32)*2",
+                           "v = x - x[:, :1]; i = argmin(v, 1); j = argmax(v, 1); s = sum(v, 1)"})
+    for (const std::int64_t n : {1, 2, 10, 33, 64, 200, 5000})
+      for (const DType dtype : {f32, f64, i32}) {
+        if (n > 300 && dtype != f32) continue;
+        INFO(text << ", " << n);
+        CHECK(difference_as_run(optimised(text, {{"x", {19, n}}}, dtype), static_cast<std::uint64_t>(n)) == "");
+      }
+}

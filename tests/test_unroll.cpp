@@ -166,3 +166,23 @@ TEST_CASE("unroll: reductions of windows, also if the windows are used as a whol
   same_everywhere("d = grad(sum(sin(max(sliding_window(x, 3, 0), -1))), [x]); d", {{"x", random_array({33, 70})}});
   same_everywhere("d = grad(sum(sin(max(sliding_window(x, 5, 1), -1))), [x]); d", {{"x", random_array({9, 70})}});
 }
+
+TEST_CASE("unroll: sums of vectors between all pairs store no array of pairs", "[unroll]") {
+  const Array a = random_array({130, 3}), b = random_array({170, 3}, f32, 2);
+  for (const op::DType type : {f32, f16}) {
+    const NamedArrays inputs{{"a", random_array({130, 3}, type)}, {"b", random_array({170, 3}, type, 2)}};
+    for (const std::string text :
+         {"d = a[:, none, :] - b[none, :, :]; sum(d/(sum(d*d, -1, keepdims=true) + 0.1), 1)",
+          "d = a[:, none, :] - b[none, :, :]; sum(d/sqrt(sum(d*d, -1, keepdims=true) + 0.1), 0)",
+          "d = a[:, none, :] - b[none, :, :]; max(d*sum(d, -1, keepdims=true), 0)",
+          "y = sum(1/sqrt(sum((a[:, none, :] - a[none, :, :])**2, -1) + 0.01)); g = vjp(y, [a], 1); g",
+          "y = sum(exp(-sum((a[:, none, :] - b[none, :, :])**2, -1)), 1); g, h = vjp(y, [a, b], y); sum(g) + sum(h)"}) {
+      INFO(text);
+      same_everywhere(text, inputs);
+      if (type != f32) continue;
+      const op::Formula f = op::formula(text, {.mode = op::Mode::generic});
+      run_formula(f, inputs);
+      CHECK(f.stats().bytes_allocated < 10 * 4 * (a.size() + b.size()));  // the pairs of one dimension alone take 88,400
+    }
+  }
+}

@@ -433,6 +433,7 @@ loops::Id Speller::one_loop(Id line) {
     if (!copies) throw InternalError("speller: an unrolled loop must have a fixed length");
     const std::int64_t known = l.padded ? *copies : std::min(number(n).value_or(*copies), *copies);
     const bool is_whole = l.padded || number(n) == known, any_loops = has_loops(line);
+    const std::vector<Id> groups = into_registers(line, true);
     // Beyond the end, nothing is stored or added. Values that are only read come from the last iteration.
     const auto counts = [&](const Line& s) {
       if (s.code == Code::Store && turns(form(Of::Store, s.at), l.at)) return false;  // stored together after the loop
@@ -461,7 +462,7 @@ loops::Id Speller::one_loop(Id line) {
       b_.SetInsertPoint(after);
     }
     for (const auto& [store, values] : std::exchange(scopes_.back().stored, {})) store_turned(store, values, l.at, n);
-    return l.end;
+    return out_of_registers(groups, l.end);
   }
   const bool adds =
       std::any_of(p_.lines.begin() + line, p_.lines.begin() + l.end, [](const Line& s) { return s.code == Code::Accumulate; });
@@ -1478,23 +1479,31 @@ std::optional<Speller::Registers> Speller::registers_of(Id loop, Id line) const 
   return out;
 }
 
-// Returns the sums over the loop at this line that can be in registers while it runs, because they start with the identity there.
-std::vector<loops::Id> Speller::into_registers(Id loop) {
+// Returns the sums over the loop at this line that can be in registers while it runs, because they start with the identity there. With
+// `only_eight`, returns the trees of eight among them.
+std::vector<loops::Id> Speller::into_registers(Id loop, bool only_eight) {
   std::vector<Id> sums;
   for (Id i = loop + 1; i < p_.lines[loop].end; ++i) {
     if (p_.lines[i].code != Code::Accumulate) continue;
     const Id a = p_.lines[i].at;
     const Accumulator& sum = p_.accumulators[a];
     const bool is_reduced = std::ranges::any_of(sum.reduced, [&](Id r) { return loops::is_within(p_, p_.lines[loop].at, r); });
+    const bool is_eight = sum.part == Accumulator::Part::Eight;
     if (sum.part == Accumulator::Part::Tree || !registers_[a].values.empty() || !is_reduced || start_of(a) > loop) continue;
+    if (only_eight && !is_eight) continue;
     std::optional<Registers> registers = registers_of(loop, i);
     if (!registers) continue;
     registers_[a] = std::move(*registers);
+    if (is_eight) {
+      start_eight(a, !only_eight);
+      sums.push_back(a);
+      continue;
+    }
     std::vector<Id> unrolled = registers_[a].axes;
     unrolled.insert(unrolled.end(), registers_[a].parts.begin(), registers_[a].parts.end());
     std::vector<std::int64_t> index(unrolled.size(), 0);
     for (bool more = true; more;) {
-      for (Value* begin : reducer(a).start(registers_[a].lanes)) {
+      for (Value* begin : sum.finds ? start_search(i) : reducer(a).start(registers_[a].lanes)) {
         registers_[a].values[index].push_back(variable(begin->getType()));
         b_.CreateStore(begin, registers_[a].values[index].back());
       }
@@ -1602,14 +1611,20 @@ loops::Id Speller::out_of_registers(const std::vector<Id>& sums, Id next) {
     const Id where = is_pushed ? to->tree : a;
     const Registers carried = std::exchange(registers_[a], {});
     std::map<std::vector<std::int64_t>, std::vector<Reducer::Carried>> of_index;  // by the indices of the axes
+    const bool is_eight = p_.accumulators[a].part == Accumulator::Part::Eight, finds = p_.accumulators[a].finds.has_value();
     for (const auto& [index, variables] : carried.values) {
+      if (is_eight) break;
       Reducer::Carried& one = of_index[{index.begin(), index.begin() + static_cast<std::ptrdiff_t>(carried.axes.size())}].emplace_back();
       for (llvm::AllocaInst* v : variables) one.push_back(b_.CreateLoad(v->getAllocatedType(), v));
     }
     std::map<std::vector<std::int64_t>, Value*> values;
+    if (is_eight) values[{}] = total_of_eight(a, carried);
     const bool is_one = !carried.of_elements && carried.parts.empty() && !reducer(a).is_extreme();
     for (const auto& [index, all] : of_index)
-      values[index] = is_one ? all[0][0] : lanes_of_sums_[a] ? reducer(a).total_by_lane(all) : reducer(a).total(all);
+      values[index] = finds               ? found(a, all)
+                      : is_one            ? all[0][0]
+                      : lanes_of_sums_[a] ? reducer(a).total_by_lane(all)
+                                          : reducer(a).total(all);
     const bool is_whole = !is_pushed || p_.digits[p_.accumulators[where].reduced[0]].once;
     if (is_pushed) next = to->end;
     at_hand_[where] = {p_.accumulators[a].axes, carried.axes, {}};
@@ -1762,9 +1777,132 @@ void Speller::accumulate(Id line) {
     b_.CreateStore(mask ? b_.CreateSelect(mask, sum, before[0]) : sum, variables[0]);
     return;
   }
+  if (a.finds) {
+    const Reducer::Carried now = {x, index_in_lanes(p_.lines[l.b].at, lanes, before[1]->getType())};
+    Value* is_better = both(is_further(l.at, x, before[0]), mask);
+    for (std::size_t k = 0; k < now.size(); ++k) b_.CreateStore(b_.CreateSelect(is_better, now[k], before[k]), variables[k]);
+    return;
+  }
   if (mask) x = b_.CreateSelect(mask, x, reducer.identity(lanes));
+  if (a.part == Accumulator::Part::Eight) return add_to_eight(l.at, x);
   const Reducer::Carried sum = reducer.with(before, x);
   for (std::size_t k = 0; k < sum.size(); ++k) b_.CreateStore(sum[k], variables[k]);
+}
+
+// Starts a search at the first index. Where all elements are the identity, this is the result.
+Reducer::Carried Speller::start_search(Id line) {
+  const Id accumulator = p_.lines[line].at;
+  const Accumulator& a = p_.accumulators[accumulator];
+  const unsigned lanes = registers_[accumulator].lanes;
+  llvm::Type* const type = b_.getIntNTy(std::max(32u, 8 * static_cast<unsigned>(size_of(*a.finds))));
+  Value* const first = b_.CreateTrunc(linear_value(p_.lines[p_.lines[line].b].at, scopes_.size() - 1, true), type);
+  return {Reducer(k_, a.op, *a.finds, target_.vector_bytes).identity(lanes), splat(first, lanes)};
+}
+
+// Returns the indices of the elements that the lanes add, in a narrower type.
+llvm::Value* Speller::index_in_lanes(Id linear, unsigned lanes, llvm::Type* type) {
+  const Scope* vector = vector_scope();
+  Value* const first = splat(b_.CreateTrunc(linear_value(linear, scopes_.size() - 1, true), type->getScalarType()), lanes);
+  const bool varies = vector && nest_.linears[linear].of[p_.digits[vector->digit].root] != Coefficient::Zero;
+  if (!varies) return first;
+  std::vector<llvm::Constant*> steps;
+  for (unsigned i = 0; i < lanes; ++i) steps.push_back(llvm::ConstantInt::get(type->getScalarType(), i));
+  return b_.CreateAdd(first, llvm::ConstantVector::get(steps));
+}
+
+// True where element `x` comes before `best` in a search, although its index is greater: it is further, or the first NaN.
+llvm::Value* Speller::is_further(Id accumulator, Value* x, Value* best) {
+  const Accumulator& a = p_.accumulators[accumulator];
+  const bool largest = a.op == ir::Op::Maximum;
+  if (!is_float(*a.finds)) {
+    const bool is_signed = is_signed_integer(*a.finds);
+    return b_.CreateICmp(largest     ? is_signed ? llvm::CmpInst::ICMP_SGT : llvm::CmpInst::ICMP_UGT
+                         : is_signed ? llvm::CmpInst::ICMP_SLT
+                                     : llvm::CmpInst::ICMP_ULT,
+                         x, best);
+  }
+  return b_.CreateAnd(largest ? b_.CreateFCmpUGT(x, best) : b_.CreateFCmpULT(x, best), b_.CreateFCmpORD(best, best));
+}
+
+// Returns the index that the searches of several vectors found: the least index of a best element that is the best of all, or a NaN. Returns
+// a single index if their lanes are elements.
+llvm::Value* Speller::found(Id accumulator, const std::vector<Reducer::Carried>& all) {
+  const Accumulator& a = p_.accumulators[accumulator];
+  const bool by_lane = lanes_of_sums_[accumulator] > 0, real = is_float(*a.finds);
+  Value* index = all[0][1];
+  if (all.size() > 1 || (!by_lane && width_of(index))) {
+    const Reducer elements(k_, a.op, *a.finds, target_.vector_bytes, by_lane);
+    std::vector<Reducer::Carried> values;
+    for (const Reducer::Carried& one : all) values.push_back(elements.carried(one[0]));
+    Value* const best = by_lane ? elements.total_by_lane(values) : splat(elements.total(values), width_of(index));
+    Value* const none = llvm::ConstantInt::get(index->getType(), llvm::APInt::getSignedMaxValue(index->getType()->getScalarSizeInBits()));
+    std::vector<Value*> found;
+    for (const Reducer::Carried& one : all) {
+      Value* is_best = real ? b_.CreateFCmpOEQ(one[0], best) : b_.CreateICmpEQ(one[0], best);
+      if (real) is_best = b_.CreateOr(is_best, b_.CreateFCmpUNO(one[0], one[0]));
+      found.push_back(b_.CreateSelect(is_best, one[1], none));
+    }
+    for (; found.size() > 1; found.pop_back())
+      found[found.size() - 2] = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, found[found.size() - 2], found.back());
+    index = by_lane || !width_of(index) ? found[0] : b_.CreateIntMinReduce(found[0], true);
+  }
+  return b_.CreateSExt(index, k_.type(DType::I64, width_of(index)));
+}
+
+// Sums of complete trees start as identities, which change no sum that is added to them.
+void Speller::start_eight(Id accumulator, bool in_array) {
+  Registers& registers = registers_[accumulator];
+  if (!registers.axes.empty()) throw InternalError("speller: a tree of eight has unrolled axes");
+  const DType dtype = p_.accumulators[accumulator].dtype;
+  registers.in_array = in_array;
+  std::vector<llvm::AllocaInst*>& variables = registers.values[{}];
+  if (in_array) {
+    variables.push_back(variable(llvm::ArrayType::get(k_.memory_type(dtype, registers.lanes), ir::kRowGroup)));
+    return;
+  }
+  Value* const none = reducer(accumulator).identity(registers.lanes);
+  for (std::int64_t elements = 1; elements <= ir::kRowGroup; elements *= 2) {
+    variables.push_back(variable(none->getType()));
+    b_.CreateStore(none, variables.back());
+  }
+}
+
+void Speller::add_to_eight(Id accumulator, Value* x) {
+  const Reducer reducer = this->reducer(accumulator);
+  const Registers& registers = registers_[accumulator];
+  const std::vector<llvm::AllocaInst*>& variables = registers.values.at({});
+  Value* index = nullptr;
+  for (const Scope& s : scopes_)
+    if (s.digit == p_.accumulators[accumulator].reduced[0]) index = s.index;
+  if (registers.in_array) {
+    const auto size = static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)) * std::max(registers.lanes, 1u);
+    return reducer.store(x, bytes(variables[0], b_.CreateMul(index, i64(size))));
+  }
+  std::size_t level = 0;
+  for (; *number(index) >> level & 1; ++level) {
+    x = reducer.combine(b_.CreateLoad(x->getType(), variables[level]), x);
+    b_.CreateStore(reducer.identity(registers.lanes), variables[level]);
+  }
+  b_.CreateStore(x, variables[level]);
+}
+
+llvm::Value* Speller::total_of_eight(Id accumulator, const Registers& registers) {
+  const Reducer reducer = this->reducer(accumulator);
+  const std::vector<llvm::AllocaInst*>& variables = registers.values.at({});
+  Value* const none = reducer.identity(registers.lanes);
+  if (!registers.in_array) {  // smaller trees have the later elements
+    Value* sum = none;
+    for (llvm::AllocaInst* v : variables) sum = reducer.combine(b_.CreateLoad(none->getType(), v), sum);
+    return sum;
+  }
+  const auto size = static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)) * std::max(registers.lanes, 1u);
+  const auto at = [&](Value* k) { return bytes(variables[0], b_.CreateMul(k, i64(size))); };
+  loop(count(p_.accumulators[accumulator].reduced[0]), i64(ir::kRowGroup), i64(1), [&](Value* k) { reducer.store(none, at(k)); });
+  std::vector<Value*> v;
+  for (std::int64_t k = 0; k < ir::kRowGroup; ++k) v.push_back(reducer.load(none->getType(), at(i64(k))));
+  for (; v.size() > 1; v.resize(v.size() / 2))
+    for (std::size_t k = 0; 2 * k < v.size(); ++k) v[k] = reducer.combine(v[2 * k], v[2 * k + 1]);
+  return v[0];
 }
 
 // True if every lane of the sum gets at most one element.

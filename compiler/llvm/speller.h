@@ -84,6 +84,9 @@ class Speller : private Frame {
     std::vector<Id> axes, parts;
     unsigned lanes = 0;
     bool of_elements = false;  // the lanes are elements of the summed loop
+    // Tree of eight elements. If their loop is unrolled, the values are the sums of complete trees of 1, 2, 4 and 8 elements, which join like
+    // the digits of a binary counter. Else the value is an array of the elements.
+    bool in_array = false;
     std::map<std::vector<std::int64_t>, std::vector<llvm::AllocaInst*>> values = {};
   };
   std::vector<Registers> registers_;
@@ -208,7 +211,7 @@ class Speller : private Frame {
   Id start_of(Id accumulator) const;
   // Returns how a sum is carried during the loop at this line, or nullopt if it is in scratch.
   std::optional<Registers> registers_of(Id loop, Id line) const;
-  std::vector<Id> into_registers(Id line);
+  std::vector<Id> into_registers(Id line, bool only_eight = false);
   void start_in_scratch(Id start);
   // Moves sums from registers to scratch. If the lines from `next` on only add them to a tree, adds them to the tree directly. Does neither
   // if all readers can use the registers. Returns the line after the handled lines.
@@ -227,6 +230,15 @@ class Speller : private Frame {
   Value* top(const Reducer& reducer, Value* blocks, Value* at, Value* level, llvm::Type* type);
   Value* sum_of_chunks(Id tree, Value* at, unsigned lanes);
   void accumulate(Id line);
+  // ---- searches for the index of an extreme: their registers hold the best elements so far and the indices of these, by lane
+  Reducer::Carried start_search(Id line);
+  Value* index_in_lanes(Id linear, unsigned lanes, llvm::Type* type);
+  Value* is_further(Id accumulator, Value* x, Value* best);
+  Value* found(Id accumulator, const std::vector<Reducer::Carried>& all);
+  // ---- trees of eight
+  void start_eight(Id accumulator, bool in_array);
+  void add_to_eight(Id accumulator, Value* x);
+  Value* total_of_eight(Id accumulator, const Registers& registers);
   Value* halve(const loops::Line& l);
   bool adds_once(Id accumulator) const;
   Value* halve_by_lane(Id accumulator);

@@ -57,6 +57,7 @@ class Sum {
   Sum(const Accumulator& of, bool joins_chunks) : of_(&of), joins_chunks_(joins_chunks), identity_(identity(of.op, of.dtype)) { reset(); }
 
   void add(std::int64_t r, Bits a, Bits b) {
+    if (of_->finds) return find(a, b);
     if (joins_chunks_) {  // in any order
       const auto at = static_cast<std::size_t>(r);
       if (blocks_.size() <= at) blocks_.resize(at + 1, identity_);
@@ -85,6 +86,7 @@ class Sum {
     }
   }
   Bits total() {
+    if (of_->finds) return found_;
     if (joins_chunks_) return tree(0, blocks_.size());
     if (of_->order == Accumulator::Order::Any || of_->part == Accumulator::Part::Block) return parts_[0];
     if (of_->part != Accumulator::Part::All) return tree(0, blocks_.size());
@@ -106,7 +108,8 @@ class Sum {
 
  private:
   const Accumulator* of_;
-  bool joins_chunks_;
+  bool joins_chunks_, any_ = false;
+  Bits best_ = 0, found_ = std::numeric_limits<std::int64_t>::max();  // of a search
   Bits identity_, carry_ = 0, base_ = 0, sum_ = 0;
   std::vector<Bits> parts_, blocks_;  // lanes, or a group of rows or of a scan; sums of the completed blocks
   std::int64_t last_ = -1, block_ = 0, group_ = 0;
@@ -121,6 +124,16 @@ class Sum {
                   : of_->order == Accumulator::Order::Rows  ? static_cast<std::size_t>(ir::kRowGroup)
                                                             : 1,
                   identity_);
+  }
+  void find(Bits element, Bits index) {
+    const auto is = [&](Op op, Bits a, Bits b) {
+      const Bits operands[2] = {a, b};
+      return ir::apply(op, *of_->finds, DType::Bool, std::span(operands).first(op == Op::Isnan ? 1 : 2)) != 0;
+    };
+    const bool real = is_float(*of_->finds), has_nan = any_ && real && is(Op::Isnan, best_, 0);
+    const bool further = any_ && is(of_->op == Op::Maximum ? Op::Greater : Op::Less, element, best_);
+    if (any_ && (has_nan || !(further || (real && is(Op::Isnan, element, 0))))) return;
+    any_ = true, best_ = element, found_ = index;
   }
   void into(Bits& part, Bits a, Bits b) const {
     part = of_->is_product ? product_added(of_->dtype, a, b, part) : combine(of_->op, of_->dtype, part, a);

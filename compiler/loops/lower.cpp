@@ -13,8 +13,16 @@ using Kind = Statement::Kind;
 
 class Lowering {
  public:
-  explicit Lowering(const Nest& nest) : nest_(nest), line_of_(nest.body.size(), kNone), accumulator_of_(nest.body.size(), kNone) {
+  Lowering(const Nest& nest, bool finds)
+      : nest_(nest), searches_(nest.body.size()), line_of_(nest.body.size(), kNone), accumulator_of_(nest.body.size(), kNone) {
     program_.nest = nest;
+    for (Id i = 0; finds && i < nest.body.size(); ++i) searches_[i] = index_search(nest, i);
+    is_needed_.assign(nest.body.size(), !finds);
+    is_wanted_root_.assign(nest.body.size(), true);
+    for (Id i = static_cast<Id>(nest.body.size()); finds && i-- > 0;) {
+      if (nest.body[i].kind == Kind::Store) is_needed_[i] = true;
+      if (is_needed_[i]) each_operand(i, [&](Id o) { is_needed_[o] = true; });
+    }
     for (Id l = 0; l < nest.loops(); ++l) program_.digits.push_back({.root = l});
     after_rows_ = nest.has_columns() ? nest.behind_columns() : std::vector<bool>(nest.body.size(), false);
     for (Id l = 0; l < nest.loops(); ++l) (nest.reduced_mask() >> l & 1 ? reduced_ : kept_).push_back(l);
@@ -23,7 +31,7 @@ class Lowering {
   Program run() {
     std::vector<Id> rows, columns;  // stores and reductions in the loop over rows, and after it
     for (Id i = 0; i < nest_.body.size(); ++i)
-      if (is_root(i)) (after_rows_[i] && !is_column(i) ? columns : rows).push_back(i);
+      if (is_root(i) && is_needed_[i]) (after_rows_[i] && !is_column(i) ? columns : rows).push_back(i);
     want(rows, true);
     for (const Id i : rows)
       if (is_column(i)) start(i, reduced_);
@@ -41,9 +49,11 @@ class Lowering {
  private:
   const Nest& nest_;
   Program program_;
-  std::vector<Id> kept_, reduced_;  // loops
-  std::vector<bool> after_rows_;    // by statement: it is a column or needs a column
-  std::vector<bool> wanted_;        // by statement: this block needs it
+  std::vector<std::optional<IndexSearch>> searches_;  // by statement
+  std::vector<bool> is_needed_;                       // by statement
+  std::vector<Id> kept_, reduced_;                    // loops
+  std::vector<bool> after_rows_;                      // by statement: it is a column or needs a column
+  std::vector<bool> wanted_;                          // by statement: this block needs it
   std::vector<bool> is_wanted_root_;
   std::vector<Id> line_of_;         // by statement: the visible line with its value, or kNone
   std::vector<Id> accumulator_of_;  // by statement
@@ -85,7 +95,7 @@ class Lowering {
   }
 
   void start(Id i, const std::vector<Id>& axes) {
-    Accumulator a = accumulator_of(nest_, i);
+    Accumulator a = searches_[i] ? finder_of(nest_, i, *searches_[i]) : accumulator_of(nest_, i);
     a.axes = axes;
     accumulator_of_[i] = static_cast<Id>(program_.accumulators.size());
     add({.code = Code::Start, .op = a.op, .dtype = a.dtype, .at = accumulator_of_[i], .of = i});
@@ -111,6 +121,7 @@ class Lowering {
   // Calls f for each operand that the statement reads, in the order of computation.
   template <class F> void each_operand(Id i, F&& f) const {
     const Statement& s = statement(i);
+    if (const std::optional<IndexSearch>& search = searches_[i]) return f(search->value), f(search->index);
     if (s.guard != kNone) f(s.guard);
     for (const Id o : {s.a, s.b, s.c})
       if (o != kNone && (is_wanted_root_[i] || reads(s, o))) f(o);
@@ -177,7 +188,7 @@ class Lowering {
         break;
       case Kind::Reduce:
         line.code = Code::Accumulate, line.op = program_.accumulators[accumulator_of_[i]].op, line.at = accumulator_of_[i];
-        line.a = value(s.a), line.b = value(s.b);
+        line.a = value(searches_[i] ? searches_[i]->value : s.a), line.b = value(searches_[i] ? searches_[i]->index : s.b);
         break;
       case Kind::Op: break;
     }
@@ -191,7 +202,10 @@ class Lowering {
     std::vector<Id> inside, outside;
     for (const Id i : rows) {
       const Statement& s = statement(i);
-      const int when = is_column(i) ? nest_.sweeps - 1 : s.kind == Kind::Reduce ? s.stage - 1 : s.stage;
+      const int when = is_column(i)             ? nest_.sweeps - 1
+                       : searches_[i]           ? statement(searches_[i]->extreme).stage - 1
+                       : s.kind == Kind::Reduce ? s.stage - 1
+                                                : s.stage;
       if (when == stage) (is_inside(i) ? inside : outside).push_back(i);
     }
     if (!outside.empty()) {
@@ -223,6 +237,6 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const Nest& nest) { return Lowering(nest).run(); }
+Program lower(const Nest& nest, bool finds) { return Lowering(nest, finds).run(); }
 
 }  // namespace onepass::compiler::loops

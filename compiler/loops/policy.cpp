@@ -439,7 +439,7 @@ void ask_for_next_row(Arranged& a, Id row, Id along) {
 bool is_along_rows(const Nest& nest) { return nest.kind == NestKind::Lanes && nest.serial == 0 && !nest.has_columns(); }
 
 Program along_rows(const Nest& nest, const Schedule& schedule) {
-  Arranged a(lower(nest));
+  Arranged a(lower(nest, schedule.finds));
   const Id v = nest.vector_loop();
   if (schedule.row_scratch)
     for (const std::uint32_t kept : schedule.kept)
@@ -480,12 +480,121 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
   return a.take();
 }
 
+bool can_reduce_inside(const Nest& nest) {
+  constexpr int kMostByRow = 8;  // instructions for each row, which every vector repeats
+  if (nest.kind != NestKind::Rows || nest.has_columns() || nest.runs > 0) return false;
+  const std::uint64_t reduced = nest.reduced_mask(), vector = std::uint64_t{1} << nest.vector_loop();
+  int by_row = 0;
+  for (const Statement& s : nest.body) {
+    switch (s.kind) {
+      case Statement::Kind::Load:
+        if (((s.loops & reduced) && (s.loops & vector)) || s.guard != Statement::kNone) return false;
+        break;
+      case Statement::Kind::Store:
+        if ((s.loops & reduced) || s.op == ir::Op::Add) return false;
+        break;
+      case Statement::Kind::Reduce:
+        if (ir::is_contraction(s.op) ||
+            (accumulator_of(nest, static_cast<Id>(&s - nest.body.data())).order != Accumulator::Order::Any && nest.serial != 1))
+          return false;
+        break;
+      case Statement::Kind::Scan:
+      case Statement::Kind::Place:
+      case Statement::Kind::Guard: return false;
+      case Statement::Kind::Op:
+        if ((s.loops & reduced) && !(s.loops & vector)) by_row += instructions_of(s.op);
+        break;
+      case Statement::Kind::Index:
+      case Statement::Kind::Slot:
+      case Statement::Kind::Constant: break;
+    }
+  }
+  return by_row <= kMostByRow;
+}
+
+int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
+  const std::uint64_t reduced = nest.reduced_mask(), vector = std::uint64_t{1} << nest.vector_loop();
+  std::vector<bool> is_read(nest.body.size(), false);  // in the reduced loop
+  std::size_t live = 0, of_size[9] = {};               // bytes of a lane that stay in registers; instructions, by bytes of their type
+  bool is_long = false;
+  for (std::size_t i = nest.body.size(); i-- > 0;) {
+    const Statement& s = nest.body[i];
+    const std::size_t size = size_of(s.dtype);
+    const bool sums = s.kind == Statement::Kind::Reduce;
+    if (sums || (s.loops & reduced))
+      for (const std::uint32_t o : {s.a, s.b, s.c})
+        if (o != Statement::kNone) is_read[o] = true;
+    if (sums) live += 2 * size;
+    else if (is_read[i] && (s.loops & vector) && !(s.loops & reduced)) live += size;
+    if (s.kind != Statement::Kind::Op || !(s.loops & vector)) continue;
+    of_size[size] += static_cast<std::size_t>(instructions_of(s.op));
+    is_long |= ir::info(s.op).kind == ir::OpKind::Expanded;
+  }
+  std::size_t usual = 4;  // bytes of the type of most instructions
+  for (const std::size_t size : {1, 2, 8})
+    if (of_size[size] > of_size[usual]) usual = size;
+  const auto bytes = static_cast<std::size_t>(target.vector_bytes), registers = static_cast<std::size_t>(target.vector_registers() - 8);
+  std::size_t lanes = bytes / usual;
+  for (int times = is_long ? 1 : 2; times > 0 && 2 * lanes * live <= registers * bytes && lanes < static_cast<std::size_t>(columns);
+       --times)
+    lanes *= 2;
+  return static_cast<int>(std::min<std::size_t>(lanes, 64));
+}
+
+Program reduced_inside(const Nest& nest, const Schedule& schedule) {
+  constexpr int kQuickRow = 32;  // most instructions for each row with which the rows of a group are unrolled
+  Arranged a(lower(nest, schedule.finds));
+  const Id v = nest.vector_loop(), reduced = nest.outer;
+  const Id tiles = a.split(v, Digit::Size::Tile), elements = tiles + 1;
+  for (Id l = 0; l < nest.outer; ++l) {
+    a(sink(a.program(), a.loop(l)));
+    a(bind(a.program(), a.loop(l), Bind::Parallel));
+  }
+  a(bind(a.program(), a.loop(tiles), Bind::Parallel));
+  for (Id i = a.loop(elements) + 1; i < a.program().lines.size(); ++i) {
+    const Line l = a.program().lines[i];
+    if (l.code != Code::Loop || l.at != reduced) continue;
+    std::vector<Id> sums;  // sums with an order
+    int cost = 0;
+    for (Id k = i; k < l.end; ++k) {
+      const Line& in = a.program().lines[k];
+      if (in.code == Code::Op) cost += instructions_of(in.op);
+      if (in.code == Code::Accumulate && a.program().accumulators[in.at].order != Accumulator::Order::Any) sums.push_back(in.at);
+    }
+    if (sums.empty()) continue;
+    const Id blocks = a.split(reduced, ir::kRowBlock, i);
+    if (schedule.one_block) a(once(a.program(), a.loop(blocks, i)));
+    const Id groups = a.split(blocks + 1, ir::kRowGroup, i);
+    for (const Id sum : sums) a(expand_order(a.program(), sum));
+    if (schedule.masked || cost > kQuickRow) continue;
+    a(peel(a.program(), a.loop(groups, i)));
+    a(bind(a.program(), a.loop(groups + 1, i), Bind::Unrolled));
+  }
+  a(bind(a.program(), a.loop(elements), Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
+  return a.take();
+}
+
+std::int64_t scratch_bytes_inside(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers) {
+  const std::int64_t rows = numbers.extents[nest.outer];
+  std::int64_t bytes = 0;
+  for (Id i = 0; i < nest.body.size(); ++i) {
+    if (nest.body[i].kind != Statement::Kind::Reduce) continue;
+    const Accumulator sum = accumulator_of(nest, i);
+    const std::int64_t one = (schedule.width * static_cast<std::int64_t>(size_of(sum.dtype)) + 63) / 64 * 64;
+    const std::int64_t levels =
+        schedule.one_block ? 1 : std::bit_width(static_cast<std::uint64_t>((rows + ir::kRowBlock - 1) / ir::kRowBlock));
+    bytes += sum.order == Accumulator::Order::Any ? one : (levels + 2) * one;
+  }
+  return bytes;
+}
+
 bool has_program(const Nest& nest, const Schedule& schedule) {
-  return schedule.tile.rows > 0 || is_elementwise(nest, schedule) || is_along_rows(nest);
+  return schedule.tile.rows > 0 || schedule.reduced_inside || is_elementwise(nest, schedule) || is_along_rows(nest);
 }
 
 Program program_of(const Nest& nest, const Schedule& schedule) {
   if (schedule.tile.rows > 0) return contract(nest, schedule.tile);
+  if (schedule.reduced_inside) return reduced_inside(nest, schedule);
   if (is_along_rows(nest)) return along_rows(nest, schedule);
   return is_elementwise(nest, schedule) ? elementwise(nest, schedule) : lower(nest);
 }

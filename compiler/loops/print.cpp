@@ -130,8 +130,8 @@ class Printer {
                (l.zeros ? " unless zero" : "");
       case Code::Start: {
         const Accumulator& a = p_.accumulators[l.at];
-        return fmt::format("start a{}{} = {}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), ir::info(l.op).text,
-                           a.is_product ? " of products" : "", loops(a.reduced), order(a));
+        return fmt::format("start a{}{} = {}{}{} over {} {}", l.at, a.axes.empty() ? "" : loops(a.axes), a.finds ? "index of the " : "",
+                           ir::info(l.op).text, a.is_product ? " of products" : "", loops(a.reduced), a.finds ? "in sequence" : order(a));
       }
       case Code::Load: return value("load " + element(l.at) + where);
       case Code::Store: return fmt::format("store {} = {}{}{}", element(l.at), name(l.a), where, l.streamed ? " streamed" : "");
@@ -147,7 +147,10 @@ class Printer {
         return fmt::format("{} = guard {}", name(i), checks);
       }
       case Code::Place: return value(fmt::format("place {} below {}{}", name(l.a), m_.bounds[l.at], where));
-      case Code::Accumulate: return fmt::format("a{} = {} a{}, {}", l.at, l.b == kNone ? ir::info(l.op).text : "fma", l.at, operands(l));
+      case Code::Accumulate: {
+        const std::string_view adds = p_.accumulators[l.at].finds ? "find" : l.b == kNone ? ir::info(l.op).text : "fma";
+        return fmt::format("a{} = {} a{}, {}", l.at, adds, l.at, operands(l));
+      }
       case Code::Result: return value(fmt::format("result a{}", l.at));
       case Code::Hold: return fmt::format("hold m{}{} : {}", l.at, layout(p_.memories[l.at]), name_of(p_.memories[l.at].dtype));
       case Code::Keep: return fmt::format("keep m{}{} = {}", l.at, loops(p_.memories[l.at].axes), name(l.a));

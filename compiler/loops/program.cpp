@@ -42,6 +42,13 @@ Accumulator accumulator_of(const Nest& nest, Id statement) {
   return a;
 }
 
+Accumulator finder_of(const Nest& nest, Id statement, const IndexSearch& search) {
+  Accumulator a = accumulator_of(nest, statement);
+  a.op = combiner(nest.body[search.extreme].op);
+  a.finds = nest.body[search.value].dtype;
+  return a;
+}
+
 bool joins_chunks(const Program& program, const Accumulator& a) {
   if (a.part != Accumulator::Part::Tree || a.reduced.size() != 1 || a.reduced[0] >= program.digits.size()) return false;
   const Digit& d = program.digits[a.reduced[0]];

@@ -58,7 +58,7 @@ enum class Code : std::uint8_t {
   // Checked index a, against the bound of check `at`. A negative index counts from the end. An index out of bounds becomes 0 and sets the
   // flag.
   Place,
-  Accumulate,  // at: an accumulator; adds a, or the product of a and b
+  Accumulate,  // at: an accumulator; adds a, or the product of a and b; if the accumulator finds an index: element a with index b
   Result,      // at: an accumulator; its value after its loops
   // at: an accumulator with an element per lane. Adds lane i + n/2 to lane i, and so on. Lanes without additions are identities.
   Halve,
@@ -116,6 +116,9 @@ struct Accumulator {
   ir::Op op;  // Add, Mul, Maximum, Minimum
   DType dtype;
   bool is_product = false;  // multiplies two operands and adds with one rounding
+  // Type of the elements among which it finds an index: the least index of an element that equals the extreme by `op`, or of the first NaN.
+  // The elements are added in the order of their indices.
+  std::optional<DType> finds;
   std::uint8_t runs = 0;
   std::uint8_t group = 1;  // scans: ir::kScanGroup, or 1
   std::vector<Id> axes, reduced;
@@ -158,9 +161,12 @@ bool joins_chunks(const Program& program, const Accumulator& a);
 
 /// Returns the accumulator of a Reduce or Scan of the nest, without axes.
 Accumulator accumulator_of(const Nest& nest, Id statement);
+/// Returns the accumulator that finds the index of an extreme.
+Accumulator finder_of(const Nest& nest, Id statement, const IndexSearch& search);
 
-/// Returns the program of a nest: loops in the nest's order, one loop per sweep, no value computed twice within a loop.
-Program lower(const Nest& nest);
+/// Returns the program of a nest: loops in the nest's order, one loop per sweep, no value computed twice within a loop. With `finds`, the
+/// loop that computes an extreme also finds its index (index_search), and extremes that nothing else needs are left out.
+Program lower(const Nest& nest, bool finds = false);
 
 /// Returns a description of the first error in a program, or an empty string. Checks these properties for any lengths:
 ///   dominance   An operand is an earlier line in the same block or in an enclosing block.

@@ -329,7 +329,11 @@ class Verifier {
 
   // Checks that the loops opened since the start, except the axes, are the reduced loops and run in the order of r.
   void accumulate(const Line& l, const Accumulator& a, State& s) {
-    wants(l.a != kNone && (l.b != kNone) == a.is_product, "adds a wrong number of operands");
+    wants(l.a != kNone && (l.b != kNone) == (a.is_product || a.finds), "adds a wrong number of operands");
+    if (a.finds && problem_.empty()) {
+      const IndexSearch search = *index_search(nest_, l.of);
+      wants(p_.lines[l.a].of == search.value && p_.lines[l.b].of == search.index, "adds other values than the elements and their indices");
+    }
     std::vector<Id> inside, order;
     s.inside.clear();
     for (std::size_t k = s.start_depth; k < digits_.size(); ++k)
@@ -349,7 +353,8 @@ class Verifier {
         return fail(fmt::format("adds to a{}, which has an order, in a vector loop", l.at));
     }
     if (order.size() != inside.size()) return fail(fmt::format("adds to a{} in loops that it does not sum over", l.at));
-    if (order != inside && a.order != Accumulator::Order::Any) return fail(fmt::format("adds to a{} in a different order", l.at));
+    if (order != inside && (a.order != Accumulator::Order::Any || a.finds))
+      return fail(fmt::format("adds to a{} in a different order", l.at));
     if ((l.code == Code::Scan) != (a.order == Accumulator::Order::Scan))
       return fail("is a scan, but its accumulator is not, or the reverse");
     if (l.code == Code::Accumulate && s.is_added_to) return fail(fmt::format("adds to a{} a second time", l.at));
@@ -379,7 +384,9 @@ class Verifier {
     if (l.of >= nest_.body.size()) return false;
     const Statement::Kind kind = nest_.body[l.of].kind;
     if (kind != Statement::Kind::Reduce && kind != Statement::Kind::Scan) return false;
-    Accumulator wanted = accumulator_of(nest_, l.of);
+    const std::optional<IndexSearch> search = a.finds ? index_search(nest_, l.of) : std::nullopt;
+    if (a.finds && !search) return false;
+    Accumulator wanted = search ? finder_of(nest_, l.of, *search) : accumulator_of(nest_, l.of);
     if (a.part == All) {
       wanted.axes = a.axes;
       if (is_of_chunk(a))

@@ -2,6 +2,8 @@
 #include "compiler/plan/nest.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -30,6 +32,39 @@ std::vector<bool> Nest::behind_columns() const {
       if (o != kNone && out[o]) out[i] = true;
   }
   return out;
+}
+
+std::optional<IndexSearch> index_search(const Nest& nest, std::uint32_t statement) {
+  using Kind = Statement::Kind;
+  const std::vector<Statement>& body = nest.body;
+  const std::uint64_t reduced = nest.reduced_mask();
+  const auto is_op = [&](std::uint32_t i, Op op) { return i != kNone && body[i].kind == Kind::Op && body[i].op == op; };
+  const Statement& s = body[statement];
+  if (s.kind != Kind::Reduce || s.op != Op::ReduceMin || s.dtype != DType::I64 || s.count != 0 || std::popcount(reduced) != 1 ||
+      !is_op(s.a, Op::Where))
+    return std::nullopt;
+  const Statement& selected = body[s.a];
+  const Statement &index = body[selected.b], &none = body[selected.c];
+  if (index.kind != Kind::Index || none.kind != Kind::Constant || none.bits != std::numeric_limits<std::int64_t>::max())
+    return std::nullopt;
+  const std::vector<Coefficient>& of = nest.linears[index.at].of;
+  for (std::uint32_t v = 0; v < of.size(); ++v)  // indices increase by 1 along the loop
+    if (of[v] != (v < nest.loops() && (reduced >> v & 1) ? Coefficient::One : Coefficient::Zero)) return std::nullopt;
+  std::uint32_t equal = selected.a, nan = kNone;
+  if (is_op(equal, Op::BitwiseOr)) {
+    nan = body[selected.a].b, equal = body[selected.a].a;
+    if (is_op(equal, Op::Isnan)) std::swap(equal, nan);
+    if (!is_op(nan, Op::Isnan)) return std::nullopt;
+  }
+  if (!is_op(equal, Op::Equal)) return std::nullopt;
+  std::uint32_t value = body[equal].a, extreme = body[equal].b;
+  if (body[value].kind == Kind::Reduce) std::swap(value, extreme);
+  const Statement& most = body[extreme];
+  const DType type = body[value].dtype;
+  if (most.kind != Kind::Reduce || (most.op != Op::ReduceMin && most.op != Op::ReduceMax) || most.a != value || most.count != 0 ||
+      type == DType::Bool || most.dtype != type || is_float(type) != (nan != kNone) || (nan != kNone && body[nan].a != value))
+    return std::nullopt;
+  return IndexSearch{extreme, value, selected.b};
 }
 
 std::string Nest::key() const {

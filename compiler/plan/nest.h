@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -186,6 +187,14 @@ struct Nest {
   /// Returns the canonical text of all fields above. The kernel cache compares it.
   std::string key() const;
 };
+
+/// Search for an index: the statement is the least index at which `value` equals its extreme, or is NaN. All belong to the same loop.
+struct IndexSearch {
+  std::uint32_t extreme, value, index;  // statements; `extreme` is a Reduce
+};
+/// Returns the search that a Reduce makes, or nullopt: a minimum over where(equal(value, extreme) | isnan(value), index, largest i64), along
+/// the nest's only reduced loop. The loop that computes the extreme can then find the index, too.
+std::optional<IndexSearch> index_search(const Nest& nest, std::uint32_t statement);
 
 /// Nest parameters: the numbers that a Nest omits, in the same order.
 struct NestNumbers {

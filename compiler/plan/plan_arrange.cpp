@@ -1,4 +1,6 @@
 // Orders and merges the loops, and writes the canonical Nest with its numbers.
+#include <numeric>
+
 #include "compiler/plan/planner.h"
 
 namespace onepass::compiler {
@@ -156,8 +158,14 @@ void Planner::order_and_merge(Arrangement& a) const {
 }
 
 int Planner::worth_as_vector_loop(std::uint32_t loop) const {
+  std::vector<std::size_t> all(access_expressions_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return worth_as_vector_loop(loop, all);
+}
+
+int Planner::worth_as_vector_loop(std::uint32_t loop, const std::vector<std::size_t>& accesses) const {
   int sum = 0;
-  for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+  for (const std::size_t i : accesses) {
     const std::int64_t c = stride(i, loop);
     const int worth = buffers_[access_buffers_[i]].written ? 2 : 1;
     sum += c == 1 || (c > 1 && c == phases()) ? worth : c == 0 ? 0 : -worth;
@@ -177,9 +185,19 @@ void Planner::choose_kind(Arrangement& a) {
   } else if (a.kept.empty() || has_columns_) {
     a.kind = NestKind::Lanes;
   } else {
-    int best = worth_as_vector_loop(a.kept.back());
-    for (const std::uint32_t l : a.kept) best = std::max(best, worth_as_vector_loop(l));
-    a.kind = worth_as_vector_loop(a.reduced.back()) >= best ? NestKind::Lanes : NestKind::Rows;
+    // Results are stored once for a whole row. They count only if no array is read along both kinds of loops.
+    const auto varies = [&](std::size_t access, const std::vector<std::uint32_t>& loops) {
+      return std::ranges::any_of(loops, [&](std::uint32_t l) { return stride(access, l) != 0; });
+    };
+    std::vector<std::size_t> all, of_elements;
+    for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+      all.push_back(i);
+      if (varies(i, a.kept) && varies(i, a.reduced)) of_elements.push_back(i);
+    }
+    const auto worth = [&](std::uint32_t l) { return worth_as_vector_loop(l, of_elements.empty() ? all : of_elements); };
+    int best = worth(a.kept.back());
+    for (const std::uint32_t l : a.kept) best = std::max(best, worth(l));
+    a.kind = worth(a.reduced.back()) >= best ? NestKind::Lanes : NestKind::Rows;
   }
 }
 

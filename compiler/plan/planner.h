@@ -314,7 +314,9 @@ class Planner {
   bool contracts() const {
     return std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return ir::is_contraction(s.op); });
   }
-  int worth_as_vector_loop(std::uint32_t loop) const;  // number of contiguous accesses minus number of strided accesses
+  // Return the number of contiguous accesses minus the number of strided accesses.
+  int worth_as_vector_loop(std::uint32_t loop) const;
+  int worth_as_vector_loop(std::uint32_t loop, const std::vector<std::size_t>& accesses) const;
 };
 
 }  // namespace onepass::compiler

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -16,6 +18,7 @@ namespace onepass::compiler {
 namespace {
 
 constexpr std::int64_t kRowTile = 2048;                       // columns whose accumulators stay in the first-level cache
+constexpr std::int64_t kLeastTile = 64;                       // columns of a task, unless there are fewer
 constexpr std::int64_t kPackedTile = 32;                      // side of a packed operand tile: a few cache lines of each row
 constexpr std::int64_t kPackedBytes = 128, kMostPacked = 64;  // larger tiles for narrow elements: bytes of a row, most elements
 constexpr std::int64_t kChunk = 4096;                         // elements of a chunk if there are too few rows for the threads
@@ -59,6 +62,15 @@ int element_bytes(const Nest& nest) {
   }
   const bool outside = nest.kind == NestKind::Map || nest.has(Statement::Kind::Place);  // row indices are not in the vector body
   return static_cast<int>(outside && widest > 0 ? widest : of_all);
+}
+
+// The same if loops also find the indices of extremes: these indices are narrower than their types.
+int element_bytes_with_indices(const Nest& nest) {
+  std::size_t widest = sizeof(std::int32_t);
+  for (const std::vector<bool>& needed : needed_by_sweep(nest, {}, true))
+    for (std::uint32_t i = 0; i < nest.body.size(); ++i)
+      if (needed[i] && nest.body[i].kind != Statement::Kind::Index) widest = std::max(widest, size_of(nest.body[i].dtype));
+  return static_cast<int>(widest);
 }
 
 // True if later fissioned loops read the value from scratch. Loop-invariant values and indices are recomputed instead.
@@ -339,7 +351,7 @@ bool starts_phases(const Nest& nest, std::uint32_t access) {
 
 }  // namespace
 
-std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept) {
+std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept, bool finds) {
   const std::uint64_t inner = nest.reduced_mask();
   std::vector<std::vector<bool>> needed(nest.sweeps, std::vector<bool>(nest.body.size(), false));
   std::vector<bool> done(nest.body.size(), false);  // cached values that an earlier sweep has computed
@@ -347,7 +359,9 @@ std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vect
     std::vector<bool>& need = needed[sweep];
     for (std::size_t i = 0; i < nest.body.size(); ++i) {
       const Statement& s = nest.body[i];
-      if (s.kind == Statement::Kind::Reduce && s.stage == sweep + 1) {
+      if (const std::optional<IndexSearch> search = finds ? index_search(nest, static_cast<std::uint32_t>(i)) : std::nullopt) {
+        if (nest.body[search->extreme].stage == sweep + 1) need[search->value] = need[search->index] = true;
+      } else if (s.kind == Statement::Kind::Reduce && s.stage == sweep + 1) {
         need[s.a] = true;
         if (s.b != Statement::kNone) need[s.b] = true;
       }
@@ -464,6 +478,7 @@ std::int64_t ScratchLayout::unit(const Nest& nest, const NestNumbers& numbers, c
 
 std::int64_t ScratchLayout::bytes(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers, const ScheduleNumbers& n) {
   if (schedule.tile.rows > 0) return loops::scratch_bytes(nest, numbers, schedule.tile, n);
+  if (schedule.reduced_inside) return SpreadSlots(nest, schedule).bytes + loops::scratch_bytes_inside(nest, schedule, numbers);
   if (loops::is_along_rows(nest))
     return SpreadSlots(nest, schedule).bytes + loops::scratch_bytes_along_rows(nest, schedule, numbers, n.chunk);
   const ScratchLayout layout(nest, schedule);
@@ -585,7 +600,8 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     if (l < nest.outer) outer *= numbers.extents[l];
     if (nest.reduced_mask() >> l & 1) reduced *= numbers.extents[l];
   }
-  s.abreast = count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
+  const bool inside = loops::can_reduce_inside(nest);
+  s.abreast = inside ? 1 : count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
   // Eight registers of accumulators hide the latency of fma chains, if the row is long enough.
   const bool across =
       std::ranges::any_of(nest.accesses, [&](const Access& a) {  // each element is in another cache line, which is reused at once
@@ -712,9 +728,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
   // ---- split reductions: the rows are too few for the threads and have several blocks
   const std::int64_t extent = numbers.extents[v], threads = std::max(1, options.threads);
   const bool columns = nest.has_columns();
-  const bool wide = nest.kind == NestKind::Rows && extent >= kWideRows * threads;  // threads share its columns
+  const std::int64_t widest = inside ? kLeastTile : kRowTile, fewest = inside ? 2 * kLeastTile : kWideRows;
+  const bool wide = nest.kind == NestKind::Rows && extent >= fewest * threads;  // threads share its columns
   // or a task would take too long
-  const std::int64_t tiles = nest.kind == NestKind::Rows ? (extent + kRowTile - 1) / kRowTile : 1;
+  const std::int64_t tiles = nest.kind == NestKind::Rows ? (extent + widest - 1) / widest : 1;
   const bool long_rows = options.item_work > 0 && n.work / std::max<std::int64_t>(outer * tiles, 1) > options.item_work;
   const bool few_rows = threads > 1 && outer < 4 * threads && !wide && n.work >= options.split_work;
   if (RegisterTile tile; contracts && loops::choose_tile(nest, numbers, target, options, tile, n)) {
@@ -754,6 +771,10 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     n.shared_bytes = (n.items + 1) * scan_slot_bytes(nest);
   }
 
+  // ---- indices of extremes
+  if (!s.split && nest.sweeps > 1 && (inside || loops::is_along_rows(nest)) && reduced <= std::numeric_limits<std::int32_t>::max())
+    for (std::uint32_t i = 0; i < nest.body.size(); ++i) s.finds |= index_search(nest, i).has_value();
+
   // ---- row buffers between sweeps
   if (!s.split && nest.kind == NestKind::Lanes && nest.sweeps > 1 && nest.serial == 0) {
     std::vector<std::uint32_t> kept;
@@ -762,7 +783,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     for (std::uint32_t i = static_cast<std::uint32_t>(nest.body.size()); i-- > 0;) {
       if (nest.body[i].kind != Statement::Kind::Op || nest.body[i].stage >= nest.sweeps || !(nest.body[i].loops & nest.reduced_mask()))
         continue;
-      const auto needed = needed_by_sweep(nest, kept);
+      const auto needed = needed_by_sweep(nest, kept, s.finds);
       const auto times = std::count_if(needed.begin(), needed.end(), [&](const auto& need) { return need[i]; });
       if (times < 2 || cost_in_row(nest, i) < kWorthKeeping) continue;
       kept.push_back(i);
@@ -777,7 +798,12 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
 
   // ---- tile sizes and tasks
   const bool adds = nest.addition() != nullptr;
-  if (!s.split && s.abreast == 1) s.row_lanes = rows_in_lanes(nest, numbers, target, s, element);
+  if (inside && !s.split) {
+    s.reduced_inside = true;
+    s.width = loops::width_inside(nest, target, extent);
+  }
+  if (!s.split && s.abreast == 1)
+    s.row_lanes = rows_in_lanes(nest, numbers, target, s, s.finds ? element_bytes_with_indices(nest) : element);
   const int at_once = std::max(s.abreast, s.row_lanes);
   n.tile_outer = at_once;
   const std::int64_t last = nest.outer ? numbers.extents[nest.outer - 1u] : 1;
@@ -803,7 +829,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
           n.tile = std::clamp<std::int64_t>(round_up((extent + parts - 1) / parts, least), least, std::max(most, least));
           n.items = together * ((extent + n.tile - 1) / n.tile);
         };
-        in_tiles(adds ? kLongUpdate : 64);
+        in_tiles(adds ? kLongUpdate : kLeastTile);
         if (!adds || n.items >= threads || share_places(nest, numbers, target, options, out)) break;
         in_tiles(s.width);
         break;
@@ -826,7 +852,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     }
   // ---- traffic of later sweeps: if the reduced elements of a task exceed its core's cache
   if (nest.sweeps > 1) {
-    const auto needed = needed_by_sweep(nest, s.kept);
+    const auto needed = needed_by_sweep(nest, s.kept, s.finds);
     const std::int64_t rows = nest.kind == NestKind::Rows ? std::max<std::int64_t>(extent, 1) : 1;  // columns that tiles share
     std::int64_t of_item = 0, again = 0;
     for (std::uint32_t a = 0; a < nest.accesses.size(); ++a) {
@@ -859,7 +885,7 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
-  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, abreast, row_lanes,
+  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, reduced_inside, finds, abreast, row_lanes,
       static_cast<std::uint32_t>(streamed.size()));
   put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped,
       tile.pitch, tile.asks_ahead);
@@ -888,6 +914,8 @@ std::string print(const Scheduled& scheduled) {
         s.tile.packs_columns ? s.tile.turned ? ", columns transposed and packed" : ", columns packed" : "", n.tile_outer, n.tile);
   if (s.tile.asks_ahead) out += ", columns prefetched";
   if (s.tile.shared) out += fmt::format(", columns packed once into {} bytes", n.shared_bytes);
+  if (s.reduced_inside) out += ", the reduced loop inside the vector loop";
+  if (s.finds) out += ", indices found in the loop of the extreme";
   if (s.abreast > 1) out += fmt::format(", unroll-and-jam by {} rows", s.abreast);
   if (s.row_lanes > 0) out += fmt::format(", {} rows in the lanes of a vector", s.row_lanes);
   if (n.tile_rows > 1) out += fmt::format(" in tiles of {} rows", n.tile_rows);

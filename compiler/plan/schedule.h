@@ -41,7 +41,10 @@ struct Schedule {
   bool split = false;        // kernel-variant flag: split reduction; a task is a chunk of a row's reduced elements
   bool by_place = false;     // kernel-variant flag: destination-partitioned scatter; a task updates one range of indices
   RegisterTile tile;         // kernel-variant flag: a contraction in register tiles, by way of a LoopProgram
-  int abreast = 1;           // kernel-variant flag: unroll-and-jam factor of the last outer loop; its iterations share loads
+  // kernel-variant flag: the reduced loop of an outer-axis reduction runs inside the vector loop, with the sums in registers
+  bool reduced_inside = false;
+  bool finds = false;  // kernel-variant flag: the loop that computes an extreme also finds its index (IndexSearch), in 32 bits
+  int abreast = 1;     // kernel-variant flag: unroll-and-jam factor of the last outer loop; its iterations share loads
   // kernel-variant flag: short rows of a reduction along the last loop are lanes of a vector, and each of their elements is a vector of that
   // many rows. 0: the elements of a row are the lanes.
   int row_lanes = 0;

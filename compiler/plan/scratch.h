@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kColumnLevels = 3;  // levels of the tree over ei
 inline constexpr std::int64_t kPartialBytes = 8;
 
 /// Returns, for each sweep, the statements that it computes or reads back from the row buffers of an earlier sweep.
-std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept);
+std::vector<std::vector<bool>> needed_by_sweep(const Nest& nest, const std::vector<std::uint32_t>& kept, bool finds = false);
 
 /// Splatted parameters. Many scalar parameters would be spilled from registers, and broadcasting each use takes most of a baseline compile.
 /// Baseline code therefore starts with a loop that writes a vector of each parameter to scratch. Optimized code broadcasts inside its
