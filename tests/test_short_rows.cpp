@@ -149,6 +149,15 @@ TEST_CASE("short rows: selection of short rows, and one kernel for all lengths",
   CHECK(keys.size() == 1);
 }
 
+TEST_CASE("short rows: a body that reads much across the rows is not written out for each column", "[short_rows]") {
+  const auto phases = [](const char* formula, Shape shape) {
+    return int{plans_of(ir::prune(unroll(optimised(formula, {{"x", shape}})).value())).at(0).nest.phases};
+  };
+  CHECK(phases("v = x*x; v/sum(v, -1, keepdims=true)", {5000, 8}) == 8);
+  CHECK(phases("sum(transpose(x), -1)", {8, 8, 8, 8}) == 1);  // 64 arrays to transpose
+  same_everywhere("sum(transpose(x), -1)", {{"x", random_array({8, 8, 8, 8})}});
+}
+
 // Whole registers are loaded from operands with one element for each row, even for the last rows. No load may read past the array's end.
 TEST_CASE("short rows: nothing past an array's end is read", "[short_rows]") {
   for (const DType type : {f32, f64, f16, u8})

@@ -126,6 +126,13 @@ std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t sta
   row.extent = 1;
   std::vector<Planned> out = in_loops(loops);
   if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.body.size() > kMostOfShortRow) return {};
+  // Arrays that each phase reads across the vectors are packed one by one: that is much code.
+  constexpr std::ptrdiff_t kMostAcross = 16;
+  const auto is_across = [&](const Access& a) {
+    const std::int64_t step = out[0].numbers.coefficients[a.linear][out[0].nest.vector_loop()];
+    return !out[0].nest.buffers[a.buffer].written && a.first == kNone && step != 0 && step != 1;
+  };
+  if (std::ranges::count_if(out[0].nest.accesses, is_across) > kMostAcross) return {};
   std::size_t stores = 0, beside = 0;
   for (const Statement& s : out[0].nest.body) stores += s.kind == Statement::Kind::Store, beside += s.count;
   return stores == beside ? out : std::vector<Planned>{};
