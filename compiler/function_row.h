@@ -171,6 +171,18 @@ struct Functions {
   Value first_of(Op op) const {
     const Value x = r.node_of(value(0));
     const auto axis = axes(1);
+    const bool keep = flag(2, false);
+    const std::vector<std::int64_t> all = reduced(x, axis);
+    if (all.size() < 2 || all.back() - all.front() + 1 != std::ssize(all) || elements(x, axis) == 0) return first_along(op, x, axis, keep);
+    const auto from = r.shape(x);  // adjacent axes as one
+    Shape merged(from.begin(), from.begin() + all.front()), kept(from.begin(), from.end());
+    merged.push_back(1);
+    for (const std::int64_t a : all) merged.back() *= std::exchange(kept[static_cast<std::size_t>(a)], 1);
+    merged.insert(merged.end(), from.begin() + all.back() + 1, from.end());
+    const Value first = first_along(op, r.reshape(x, merged), std::vector{all.front()}, keep);
+    return keep ? r.reshape(first, kept) : first;
+  }
+  Value first_along(Op op, const Value& x, const std::optional<std::vector<std::int64_t>>& axis, bool keep) const {
     const Value most = r.reduce(op, name, x, axis, true);
     Value hit = apply(Op::Equal, {x, most});
     if (is_float(r.dtype(x))) hit = apply(Op::BitwiseOr, {hit, apply(Op::Isnan, {x})});
@@ -183,7 +195,7 @@ struct Functions {
     }
     const Value none{false, r.graph.constant(DType::I64, r.graph.intern({}), std::numeric_limits<std::int64_t>::max()), {}};
     if (index.is_literal) index = r.cast(index, DType::I64);
-    return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, flag(2, false));
+    return r.reduce(Op::ReduceMin, name, r.where(hit, index, none), axis, keep);
   }
   // Returns x clamped to [lo, hi]. If x is at or beyond a bound, no derivative goes to x.
   Value between(Value x, Value lo, Value hi) const {
