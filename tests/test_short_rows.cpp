@@ -158,6 +158,25 @@ TEST_CASE("short rows: a body that reads much across the rows is not written out
   same_everywhere("sum(transpose(x), -1)", {{"x", random_array({8, 8, 8, 8})}});
 }
 
+TEST_CASE("short rows: rows of short rows are written out together, or a longer loop is vectorized", "[short_rows]") {
+  const auto plan = [](const char* formula, Shape shape) { return plans_of(optimised(formula, {{"x", shape}})).at(0); };
+  const Planned both = plan("x*(1 + iota([2]))[:, none]", {500, 2, 3});
+  CHECK(both.nest.phases == 6);
+  CHECK(both.numbers.extents == Shape{500});
+  CHECK(plan("repeat(x, 2, 1)", {30, 70, 3}).nest.phases == 6);  // an axis that the map has split
+  const Planned longer = plan("x[:, :, none, :]*x[:, :, :, none]", {30, 70, 5});
+  CHECK(longer.numbers.extents.back() == 2100);
+  for (const std::string text : {"x*(1 + iota([x.shape[1]]))[:, none]", "x[:, ::-1] + 1", "repeat(x, 2, 1)", "tile(x, [1, 1, 2])",
+                                 "transpose(x, [0, 2, 1])", "transpose(x, [2, 0, 1])", "repeat(x, 3, 1)[1:, :, ::2]",
+                                 "x[:, :, none, :]*x[:, :, :, none]", "take(x, cast(iota([x.shape[2]])[::-1], i32), 2)", "roll(x, 1, 1)",
+                                 "concat([x, x[:, ::-1]*2], 1)", "pad(x, [0, 1, 0], [0, 0, 2])", "a = x[:, ::-1]*2; b = repeat(x, 2, 1)"})
+    for (const Shape& shape : {Shape{500, 2, 3}, Shape{257, 3, 2}, Shape{90, 7, 5}})
+      for (const onepass::DType type : {onepass::f32, onepass::u8}) {
+        INFO(text);
+        same_everywhere(text, {{"x", random_array(shape, type)}});
+      }
+}
+
 // Whole registers are loaded from operands with one element for each row, even for the last rows. No load may read past the array's end.
 TEST_CASE("short rows: nothing past an array's end is read", "[short_rows]") {
   for (const DType type : {f32, f64, f16, u8})

@@ -22,7 +22,34 @@ std::vector<Planned> Planner::run() {
     if (l.extent == 0 && partition_.groups[group_].ordered >> l.axis & 1) return {};  // no updates, so nothing is added
   if (roots_.empty()) return {};
   const std::vector<Loop> all = loops_;
+  std::vector<Planned> chosen = in_best_loops(all);
+  if (!runs_short_loops(chosen)) return chosen;
+  if (std::vector<Planned> phased = in_phases(split_loops_, chosen[0].nest.body.size(), 2); !phased.empty() && !runs_short_loops(phased))
+    return phased;
+  prefers_long_loops_ = true;
+  std::vector<Planned> longer = in_loops(all);
+  prefers_long_loops_ = false;
+  return longer.size() == chosen.size() && !runs_short_loops(longer) ? longer : chosen;
+}
+
+bool Planner::runs_short_loops(const std::vector<Planned>& pieces) const {
+  constexpr std::int64_t kFew = 8;
+  return !in_sequence() && std::ranges::any_of(pieces, [&](const Planned& p) {
+    const std::vector<std::int64_t>& extents = p.numbers.extents;
+    if (p.nest.kind != NestKind::Map || p.nest.short_rows || extents.size() < 2 || extents.back() >= kFew) return false;
+    const std::uint32_t v = p.nest.vector_loop();
+    const bool is_apart =
+        p.nest.phases > 1 || std::ranges::any_of(p.nest.accesses, [&](const Access& a) {
+          const std::vector<std::int64_t>& by = p.numbers.coefficients[a.linear];
+          return (by[v] != 0 && by[v] != 1) || std::any_of(by.begin() + p.nest.loops(), by.end(), [](std::int64_t c) { return c != 0; });
+        });
+    return is_apart && elements_of(p) >= kFew * kLongLoop;
+  });
+}
+
+std::vector<Planned> Planner::in_best_loops(const std::vector<Loop>& all) {
   std::vector<Planned> pieces = in_loops(all);
+  if (pieces.size() == 1) split_loops_ = loops_;
   if (scan_is_split_) {  // a scan runs along one loop
     keeps_whole_ = true;
     pieces = in_loops(all);
@@ -118,12 +145,15 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
   return out;
 }
 
-std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t statements) {
-  Loop& row = loops.back();
-  const std::int64_t each = row.extent;
-  if (each < 2 || each > kMostPhases || row.reduced || statements > kMostOfShortRow) return {};
-  row.phases = each;
-  row.extent = 1;
+std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t statements, std::size_t rows) {
+  if (loops.size() <= rows || statements > kMostOfShortRow) return {};
+  std::int64_t each = 1;
+  for (Loop& l : std::span(loops).last(rows)) {
+    if (l.extent > kMostPhases || l.reduced || l.phases != 1 || l.begin != 0 || l.extent != l.full) return {};
+    each *= l.extent;
+    l.phases = std::exchange(l.extent, 1);
+  }
+  if (each < 2 || each > kMostPhases) return {};
   std::vector<Planned> out = in_loops(loops);
   if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.body.size() > kMostOfShortRow) return {};
   // Arrays that each phase reads across the vectors are packed one by one: that is much code.

@@ -1,5 +1,7 @@
 // Orders and merges the loops, and writes the canonical Nest with its numbers.
+#include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "compiler/plan/planner.h"
 
@@ -214,6 +216,13 @@ void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
     std::uint32_t vector = kNone;
     for (const std::uint32_t l : outer)
       if (vector == kNone || worth_as_vector_loop(l) >= worth_as_vector_loop(vector)) vector = l;
+    if (prefers_long_loops_ && vector != kNone)
+      for (const std::uint32_t l : outer) {
+        const auto worth = [&](std::uint32_t loop) {
+          return std::tuple(std::min(a.extent[loop], kLongLoop), worth_as_vector_loop(loop), a.extent[loop]);
+        };
+        if (worth(l) > worth(vector)) vector = l;
+      }
     std::erase(outer, vector);
     // A loop along which loads are contiguous, while the vector loop is not, comes last. These loads go through a transposed tile.
     const auto lies_across = [&](std::uint32_t l) {

@@ -127,7 +127,7 @@ std::uint32_t Planner::along(const std::vector<std::uint32_t>& loops, std::int64
   std::int64_t stride = 1;
   for (std::size_t k = loops.size(); k-- > 0;) {
     const Loop& l = loops_[loops[k]];
-    x.offset += stride * (l.begin + (l.phases > 1 ? phase : 0));
+    x.offset += stride * (l.begin + phase_of(loops[k], phase));
     if (l.extent != 1) x.terms.insert(x.terms.begin(), {loops[k], stride * l.phases});
     stride *= l.full;
   }

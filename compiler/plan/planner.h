@@ -89,6 +89,9 @@ class Planner {
   std::size_t pieces_ = 1;      // subdomains so far
   std::size_t work_ = 0;        // values that the subdomains so far compute
   Cuts cuts_ = Cuts::All;
+  std::vector<Loop> split_loops_;    // the loops of the only piece, with those that maps have split
+  bool prefers_long_loops_ = false;  // a long loop becomes the vector loop, even if its accesses are apart
+  static constexpr std::int64_t kLongLoop = 64;
   bool keeps_whole_ = false;    // the loop of a scan is not split
   bool scan_is_split_ = false;  // the loop of a scan was split, and the parts did not merge again
   bool flat_ = false;           // one loop runs through the elements of the group outputs
@@ -138,7 +141,15 @@ class Planner {
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these sizes, boxes are selected element by element
   // True if the group reduces, scans or adds. Its loops are then neither cut nor interleaved.
   bool in_sequence() const { return in_sequence_; }
-  std::int64_t phases() const { return loops_.empty() ? 1 : loops_.back().phases; }
+  std::int64_t phases() const {  // of all loops together; the phases of the last loop vary fastest
+    std::int64_t n = 1;
+    for (const Loop& l : loops_) n *= l.phases;
+    return n;
+  }
+  std::int64_t phase_of(std::uint32_t loop, std::int64_t phase) const {
+    for (std::size_t k = loops_.size(); k-- > loop + 1u;) phase /= loops_[k].phases;
+    return phase % loops_[loop].phases;
+  }
   // Returns the nests of the subdomains of an iteration space.
   std::vector<Planned> in_loops(const std::vector<Loop>& loops);
   std::vector<Planned> in_pieces(const std::vector<Loop>& loops);
@@ -154,7 +165,11 @@ class Planner {
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
   // Returns the same elementwise nest with the elements of the last axis interleaved in one iteration of the loop over the other axes.
   // Returns an empty vector if the nest has another form.
-  std::vector<Planned> in_phases(std::vector<Loop> loops, std::size_t statements);
+  std::vector<Planned> in_best_loops(const std::vector<Loop>& loops);
+  // True if a vector loop has few elements, many times, and accesses that are apart: each run of the loop takes longer than a whole vector.
+  bool runs_short_loops(const std::vector<Planned>& pieces) const;
+  // Plans the last `rows` loops as phases.
+  std::vector<Planned> in_phases(std::vector<Loop> loops, std::size_t statements, std::size_t rows = 1);
   // Returns the same elementwise nest with the iterations of a short outer loop interleaved. The values that they read are adjacent in
   // memory; the values that they store go to separate planes. Returns an empty vector if there is no such loop.
   std::vector<Planned> in_planes(std::vector<Loop> loops, const std::vector<Planned>& pieces);
