@@ -22,6 +22,7 @@ inline std::string node_text(const ir::Graph& graph, ir::NodeId id) {
     case Op::Constant: {
       const double value = ir::double_of(node.dtype, node.bits);
       if (node.dtype == DType::Bool) return value ? "true" : "false";
+      if (node.dtype == DType::I64) return std::to_string(static_cast<long long>(node.bits));
       if (is_integer(node.dtype)) return std::to_string(static_cast<long long>(value));
       char text[40];
       std::snprintf(text, sizeof text, "%.9g", value);
