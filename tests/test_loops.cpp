@@ -1386,3 +1386,32 @@ for i0 parallel
         CHECK(difference_as_run(optimised(text, {{"x", {19, n}}}, dtype), static_cast<std::uint64_t>(n)) == "");
       }
 }
+
+TEST_CASE("loops: rows that are contiguous along the reduced loop are transposed in registers while they are reduced", "[loops]") {
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const auto inside = [&](std::string_view text) {
+    const compiler::Planned planned = plans_of(optimised(text, {{"x", {70, 90}}, {"y", {90, 70}}})).at(0);
+    return compiler::schedule(planned.nest, planned.numbers, target).schedule.reduced_inside;
+  };
+  CHECK(inside("sum(transpose(x), 0)"));
+  CHECK(inside("v = transpose(x)*y; v - sum(v, 0, keepdims=true)"));
+  CHECK(!inside("sum(y, 0)"));
+  for (const char* text : {"sum(transpose(x), 0)", "sum(transpose(x)*y, 0)", "v = transpose(x) + y; v - sum(v, 0, keepdims=true)",
+                           "v = transpose(x); exp(v - max(v, 0, keepdims=true))", "prod(transpose(x[:, ::2]), 0)",
+                           "argmax(transpose(x), 0)", "v = transpose(x)*2; a = sum(v, 0); b = v/(1 + max(v, 0, keepdims=true))"})
+    for (const std::int64_t n : {7, 60, 300})
+      for (const std::int64_t m : {5, 70}) {
+        INFO(text << ", " << n << ", " << m);
+        CHECK(difference_as_run(optimised(text, {{"x", {m, n}}, {"y", {n, m}}}), static_cast<std::uint64_t>(n)) == "");
+      }
+}
+
+TEST_CASE("loops: vectors of a reduction run along the loop in which its elements, not its results, are contiguous", "[loops]") {
+  for (const char* text : {"sum(transpose(x), 1)", "max(transpose(x), 1)", "a = sum(transpose(x), 1); b = sum(transpose(x)*2, 1)"}) {
+    INFO(text);
+    const compiler::Nest nest = plans_of(optimised(text, {{"x", {10, 30, 64}}})).at(0).nest;
+    for (const compiler::Statement& s : nest.body)
+      if (s.kind == compiler::Statement::Kind::Load)
+        CHECK(nest.linears[nest.accesses[s.at].linear].of[nest.vector_loop()] == compiler::Coefficient::One);
+  }
+}

@@ -480,18 +480,30 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
   return a.take();
 }
 
+namespace {
+// True if the access is contiguous along the reduced loop and apart along the vectors. Squares of it are then transposed in registers.
+bool is_turned(const Nest& nest, Id access) {
+  const std::vector<Coefficient>& of = nest.linears[nest.accesses[access].linear].of;
+  return nest.serial == 1 && of[nest.outer] == Coefficient::One && of[nest.vector_loop()] == Coefficient::General &&
+         !is_derived(nest, nest.accesses[access].linear) && nest.accesses[access].table == Access::kNone;
+}
+}  // namespace
+
 bool can_reduce_inside(const Nest& nest) {
   constexpr int kMostByRow = 8;  // instructions for each row, which every vector repeats
   if (nest.kind != NestKind::Rows || nest.has_columns() || nest.runs > 0) return false;
   const std::uint64_t reduced = nest.reduced_mask(), vector = std::uint64_t{1} << nest.vector_loop();
   int by_row = 0;
+  bool any_across = false, any_turned = false;  // loads that vary along both loops
   for (const Statement& s : nest.body) {
     switch (s.kind) {
       case Statement::Kind::Load:
-        if (((s.loops & reduced) && (s.loops & vector)) || s.guard != Statement::kNone) return false;
+        if (s.guard != Statement::kNone) return false;
+        if ((s.loops & reduced) && (s.loops & vector)) any_across = true, any_turned |= is_turned(nest, s.at);
         break;
       case Statement::Kind::Store:
-        if ((s.loops & reduced) || s.op == ir::Op::Add) return false;
+        if (s.op == ir::Op::Add || s.guard != Statement::kNone || s.count > 1) return false;
+        any_across |= (s.loops & reduced) != 0;
         break;
       case Statement::Kind::Reduce:
         if (ir::is_contraction(s.op) ||
@@ -509,7 +521,7 @@ bool can_reduce_inside(const Nest& nest) {
       case Statement::Kind::Constant: break;
     }
   }
-  return by_row <= kMostByRow;
+  return by_row <= kMostByRow && (any_turned || !any_across);
 }
 
 int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
@@ -556,17 +568,23 @@ Program reduced_inside(const Nest& nest, const Schedule& schedule) {
     if (l.code != Code::Loop || l.at != reduced) continue;
     std::vector<Id> sums;  // sums with an order
     int cost = 0;
+    bool turns = false;
     for (Id k = i; k < l.end; ++k) {
       const Line& in = a.program().lines[k];
       if (in.code == Code::Op) cost += instructions_of(in.op);
+      if (in.code == Code::Load || in.code == Code::Store) turns |= is_turned(nest, in.at);
       if (in.code == Code::Accumulate && a.program().accumulators[in.at].order != Accumulator::Order::Any) sums.push_back(in.at);
     }
-    if (sums.empty()) continue;
-    const Id blocks = a.split(reduced, ir::kRowBlock, i);
-    if (schedule.one_block) a(once(a.program(), a.loop(blocks, i)));
-    const Id groups = a.split(blocks + 1, ir::kRowGroup, i);
+    if (sums.empty() && !turns) continue;
+    Id groups = reduced;
+    if (!sums.empty()) {
+      const Id blocks = a.split(groups, ir::kRowBlock, i);
+      if (schedule.one_block) a(once(a.program(), a.loop(blocks, i)));
+      groups = blocks + 1;
+    }
+    groups = a.split(groups, ir::kRowGroup, i);
     for (const Id sum : sums) a(expand_order(a.program(), sum));
-    if (schedule.masked || cost > kQuickRow) continue;
+    if (schedule.masked || (cost > kQuickRow && !turns)) continue;
     a(peel(a.program(), a.loop(groups, i)));
     a(bind(a.program(), a.loop(groups + 1, i), Bind::Unrolled));
   }

@@ -1,6 +1,5 @@
 // Orders and merges the loops, and writes the canonical Nest with its numbers.
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include "compiler/plan/planner.h"
@@ -159,12 +158,6 @@ void Planner::order_and_merge(Arrangement& a) const {
   merge(a.reduced, a.runs, a.reduced.size());
 }
 
-int Planner::worth_as_vector_loop(std::uint32_t loop) const {
-  std::vector<std::size_t> all(access_expressions_.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return worth_as_vector_loop(loop, all);
-}
-
 int Planner::worth_as_vector_loop(std::uint32_t loop, const std::vector<std::size_t>& accesses) const {
   int sum = 0;
   for (const std::size_t i : accesses) {
@@ -173,6 +166,20 @@ int Planner::worth_as_vector_loop(std::uint32_t loop, const std::vector<std::siz
     sum += c == 1 || (c > 1 && c == phases()) ? worth : c == 0 ? 0 : -worth;
   }
   return sum;
+}
+
+// Returns the accesses that decide about the vector loop. Results of a reduction are stored once for a whole row: they count only if no array
+// is read along both kinds of loops.
+std::vector<std::size_t> Planner::accesses_of_elements(const Arrangement& a) const {
+  const auto varies = [&](std::size_t access, const std::vector<std::uint32_t>& loops) {
+    return std::ranges::any_of(loops, [&](std::uint32_t l) { return stride(access, l) != 0; });
+  };
+  std::vector<std::size_t> all, of_elements;
+  for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+    all.push_back(i);
+    if (varies(i, a.kept) && varies(i, a.reduced)) of_elements.push_back(i);
+  }
+  return of_elements.empty() ? all : of_elements;
 }
 
 void Planner::choose_kind(Arrangement& a) {
@@ -187,16 +194,8 @@ void Planner::choose_kind(Arrangement& a) {
   } else if (a.kept.empty() || has_columns_) {
     a.kind = NestKind::Lanes;
   } else {
-    // Results are stored once for a whole row. They count only if no array is read along both kinds of loops.
-    const auto varies = [&](std::size_t access, const std::vector<std::uint32_t>& loops) {
-      return std::ranges::any_of(loops, [&](std::uint32_t l) { return stride(access, l) != 0; });
-    };
-    std::vector<std::size_t> all, of_elements;
-    for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
-      all.push_back(i);
-      if (varies(i, a.kept) && varies(i, a.reduced)) of_elements.push_back(i);
-    }
-    const auto worth = [&](std::uint32_t l) { return worth_as_vector_loop(l, of_elements.empty() ? all : of_elements); };
+    const std::vector<std::size_t> accesses = accesses_of_elements(a);
+    const auto worth = [&](std::uint32_t l) { return worth_as_vector_loop(l, accesses); };
     int best = worth(a.kept.back());
     for (const std::uint32_t l : a.kept) best = std::max(best, worth(l));
     a.kind = worth(a.reduced.back()) >= best ? NestKind::Lanes : NestKind::Rows;
@@ -214,14 +213,14 @@ void Planner::choose_vector_loop(Arrangement& a, Nest& nest) const {
     a.order.push_back(a.reduced.back());
   } else {
     std::uint32_t vector = kNone;
+    const std::vector<std::size_t> accesses = accesses_of_elements(a);
+    const auto worth = [&](std::uint32_t l) { return worth_as_vector_loop(l, accesses); };
     for (const std::uint32_t l : outer)
-      if (vector == kNone || worth_as_vector_loop(l) >= worth_as_vector_loop(vector)) vector = l;
+      if (vector == kNone || worth(l) >= worth(vector)) vector = l;
     if (prefers_long_loops_ && vector != kNone)
       for (const std::uint32_t l : outer) {
-        const auto worth = [&](std::uint32_t loop) {
-          return std::tuple(std::min(a.extent[loop], kLongLoop), worth_as_vector_loop(loop), a.extent[loop]);
-        };
-        if (worth(l) > worth(vector)) vector = l;
+        const auto rank = [&](std::uint32_t loop) { return std::tuple(std::min(a.extent[loop], kLongLoop), worth(loop), a.extent[loop]); };
+        if (rank(l) > rank(vector)) vector = l;
       }
     std::erase(outer, vector);
     // A loop along which loads are contiguous, while the vector loop is not, comes last. These loads go through a transposed tile.

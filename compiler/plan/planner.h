@@ -329,8 +329,8 @@ class Planner {
   bool contracts() const {
     return std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return ir::is_contraction(s.op); });
   }
-  // Return the number of contiguous accesses minus the number of strided accesses.
-  int worth_as_vector_loop(std::uint32_t loop) const;
+  std::vector<std::size_t> accesses_of_elements(const Arrangement& a) const;
+  // Returns the number of contiguous accesses minus the number of strided accesses.
   int worth_as_vector_loop(std::uint32_t loop, const std::vector<std::size_t>& accesses) const;
 };
 
