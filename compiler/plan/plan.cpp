@@ -24,8 +24,9 @@ std::vector<Planned> Planner::run() {
   const std::vector<Loop> all = loops_;
   std::vector<Planned> chosen = in_best_loops(all);
   if (!runs_short_loops(chosen)) return chosen;
-  if (std::vector<Planned> phased = in_phases(split_loops_, chosen[0].nest.body.size(), 2); !phased.empty() && !runs_short_loops(phased))
-    return phased;
+  if (!in_sequence())
+    if (std::vector<Planned> phased = in_phases(split_loops_, chosen[0].nest.body.size(), 2); !phased.empty() && !runs_short_loops(phased))
+      return phased;
   prefers_long_loops_ = true;
   std::vector<Planned> longer = in_loops(all);
   prefers_long_loops_ = false;
@@ -34,16 +35,18 @@ std::vector<Planned> Planner::run() {
 
 bool Planner::runs_short_loops(const std::vector<Planned>& pieces) const {
   constexpr std::int64_t kFew = 8;
-  return !in_sequence() && std::ranges::any_of(pieces, [&](const Planned& p) {
+  return std::ranges::any_of(pieces, [&](const Planned& p) {
     const std::vector<std::int64_t>& extents = p.numbers.extents;
-    if (p.nest.kind != NestKind::Map || p.nest.short_rows || extents.size() < 2 || extents.back() >= kFew) return false;
+    if (p.nest.short_rows || extents.size() < 2 || extents.back() >= kFew || elements_of(p) < kFew * kLongLoop) return false;
+    if (p.nest.kind == NestKind::Lanes || p.nest.has(Statement::Kind::Scan) || p.nest.addition() || contracts()) return false;
+    if (p.nest.kind == NestKind::Rows) return p.nest.outer > 0;
     const std::uint32_t v = p.nest.vector_loop();
     const bool is_apart =
         p.nest.phases > 1 || std::ranges::any_of(p.nest.accesses, [&](const Access& a) {
           const std::vector<std::int64_t>& by = p.numbers.coefficients[a.linear];
           return (by[v] != 0 && by[v] != 1) || std::any_of(by.begin() + p.nest.loops(), by.end(), [](std::int64_t c) { return c != 0; });
         });
-    return is_apart && elements_of(p) >= kFew * kLongLoop;
+    return is_apart;
   });
 }
 
