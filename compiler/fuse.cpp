@@ -104,6 +104,7 @@ class Fuser {
     StoredAhead ahead = find_stored_ahead(graph, options, wanted);
     partition_.boundary = std::move(ahead.boundary);
     needed_ = std::move(ahead.needed);
+    reads_ = std::move(ahead.reads);
     users_.assign(graph.size(), 0);
     for (NodeId id = 0; id < graph.size(); ++id) {
       if (output_[id]) ++users_[id];
@@ -187,6 +188,7 @@ class Fuser {
   std::vector<NodeId> base_;  // the value under any views
   std::vector<Rows> rows_;
   std::vector<std::uint32_t> level_;        // the first fusion group that may compute the value, after all fusion groups that it loads from
+  std::vector<std::int64_t> reads_;         // StoredAhead::reads
   std::vector<bool> output_, needed_;       // the value is an output; an output depends on the value
   std::vector<std::uint32_t> users_;        // number of values computed from it, plus 1 for an output
   std::vector<bool> shared_;                // materialized for other loops, but not a barrier for the loops that compute it
@@ -260,6 +262,8 @@ class Fuser {
     if (options_.unfused || output_[id] || !rows_[id].any || !ir::is_elementwise(graph_[id].op)) return false;
     std::vector<NodeId> chain, results, open = {id};
     std::unordered_set<NodeId> met = {id};
+    const std::int64_t elements = graph_.elements(id);
+    const std::uint32_t most = elements / kPairs >= reads_[id] ? kMostOfPair : kFew;
     std::int64_t stored = 0, read = 0;
     std::uint32_t cost = 0;
     while (!open.empty()) {
@@ -279,12 +283,11 @@ class Fuser {
         continue;
       }
       if (!ir::is_elementwise(op) && !ir::is_view(op)) return false;
-      if ((cost += cost_of(op)) > kMostOfPair) return false;
+      if ((cost += cost_of(op)) > most) return false;
       if (!ir::is_view(op)) chain.push_back(at);
       for (const std::int64_t o : graph_.operands(at))
         if (met.insert(static_cast<NodeId>(o)).second) open.push_back(static_cast<NodeId>(o));
     }
-    const std::int64_t elements = graph_.elements(id);
     const bool pays = cost <= kFew && users_[id] == 1 && why != Boundary::ReductionOfReduction && 2 * stored <= elements &&
                       2 * (2 * stored + read) <= 3 * elements;
     if (results.empty() || (!pays && kPairs * (stored + read) > elements)) return false;

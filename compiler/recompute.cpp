@@ -46,7 +46,6 @@ class Finder {
   StoredAhead out_;
   std::vector<std::uint32_t> cost_;
   std::vector<bool> reduces_;         // the value's expression contains a reduction
-  std::vector<std::int64_t> reads_;   // elements of the largest array that the value's expression reads
   std::vector<bool> only_reduced_;    // only reductions read the value, or other values of this kind
   std::vector<std::uint32_t> boxes_;  // boxes of Piecewise nodes inside each other in the value's expression: their product
 
@@ -63,7 +62,7 @@ class Finder {
         for (std::int64_t o : graph_.operands(id)) out_.needed[static_cast<std::size_t>(o)] = true;
     find_reduced();
     reduces_.assign(graph_.size(), false);
-    reads_.assign(graph_.size(), 0);
+    out_.reads.assign(graph_.size(), 0);
     boxes_.assign(graph_.size(), 1);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
@@ -74,10 +73,12 @@ class Finder {
       }
       std::uint32_t c = own_cost(id);
       reduces_[id] = in_sequence(op);
-      if (op == Op::Input) reads_[id] = graph_.elements(id);
+      if (op == Op::Input) out_.reads[id] = graph_.elements(id);
       for (std::int64_t o : graph_.operands(id)) {
-        const bool is_array = in_sequence(graph_[static_cast<NodeId>(o)].op) || is_stored(graph_, static_cast<NodeId>(o));
-        reads_[id] = std::max(reads_[id], is_array ? graph_.elements(static_cast<NodeId>(o)) : reads_[static_cast<std::size_t>(o)]);
+        const bool is_array =
+            in_sequence(graph_[static_cast<NodeId>(o)].op) || is_stored(graph_, static_cast<NodeId>(o)) || is_list(static_cast<NodeId>(o));
+        out_.reads[id] =
+            std::max(out_.reads[id], is_array ? graph_.elements(static_cast<NodeId>(o)) : out_.reads[static_cast<std::size_t>(o)]);
         c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
         if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
       }
@@ -304,7 +305,7 @@ class Finder {
     double all = 0, most = 0;
     for (const Map& m : maps) all += m.elements, most += reduces_[id] ? 1 : m.most;
     const double times = std::min(most, all / static_cast<double>(std::max<std::int64_t>(graph_.elements(id), 1)));
-    if (only_reduced_[id] && graph_.elements(id) / kPairs >= reads_[id] && cost_of_all(id) * (times - 1) <= kMostOfPair) return false;
+    if (only_reduced_[id] && graph_.elements(id) / kPairs >= out_.reads[id] && cost_of_all(id) * (times - 1) <= kMostOfPair) return false;
     return cost_[id] * (times - 1) > kRoundTrip || cost_[id] * static_cast<double>(maps.size() - 1) > kMostCopied;
   }
 

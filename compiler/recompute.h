@@ -17,8 +17,9 @@ inline constexpr std::int64_t kPairs = 16;
 inline constexpr std::uint32_t kMostOfPair = 5 * kRoundTrip;
 
 struct StoredAhead {
-  std::vector<bool> needed;        // reached from the values in `wanted`
-  std::vector<Boundary> boundary;  // Checked, Recompute, Pieces, else Inlined
+  std::vector<bool> needed;         // reached from the values in `wanted`
+  std::vector<Boundary> boundary;   // Checked, Recompute, Pieces, else Inlined
+  std::vector<std::int64_t> reads;  // elements of the largest array that the value's expression reads
 };
 
 /// Finds the values to materialize. `wanted` lists the values that the caller needs.
