@@ -166,13 +166,14 @@ TEST_CASE("short rows: rows of short rows are written out together, or a longer 
   CHECK(plan("repeat(x, 2, 1)", {30, 70, 3}).nest.phases == 6);  // an axis that the map has split
   const Planned longer = plan("x[:, :, none, :]*x[:, :, :, none]", {30, 70, 5});
   CHECK(longer.numbers.extents.back() == 2100);
+  CHECK(plan("x[:, :, none, :]*x[:, :, :, none]", {30, 70, 3}).nest.phases == 9);
   CHECK(plan("v = repeat(x, 2, 1); v - mean(v, 0)", {30, 700}).numbers.extents == Shape{2, 30, 700});
   for (const std::string text :
        {"sum(repeat(x, 2, 2), 0)", "v = repeat(x, 2, 2)*2; v - max(v, 1, keepdims=true)", "x*(1 + iota([x.shape[1]]))[:, none]",
         "x[:, ::-1] + 1", "repeat(x, 2, 1)", "tile(x, [1, 1, 2])", "transpose(x, [0, 2, 1])", "transpose(x, [2, 0, 1])",
         "repeat(x, 3, 1)[1:, :, ::2]", "x[:, :, none, :]*x[:, :, :, none]", "take(x, cast(iota([x.shape[2]])[::-1], i32), 2)",
         "roll(x, 1, 1)", "concat([x, x[:, ::-1]*2], 1)", "pad(x, [0, 1, 0], [0, 0, 2])", "a = x[:, ::-1]*2; b = repeat(x, 2, 1)"})
-    for (const Shape& shape : {Shape{500, 2, 3}, Shape{257, 3, 2}, Shape{90, 7, 5}})
+    for (const Shape& shape : {Shape{500, 2, 3}, Shape{257, 3, 2}, Shape{90, 4, 4}, Shape{90, 7, 5}})
       for (const onepass::DType type : {onepass::f32, onepass::u8}) {
         INFO(text);
         same_everywhere(text, {{"x", random_array(shape, type)}});

@@ -156,7 +156,7 @@ std::vector<Planned> Planner::in_phases(std::vector<Loop> loops, std::size_t sta
     each *= l.extent;
     l.phases = std::exchange(l.extent, 1);
   }
-  if (each < 2 || each > kMostPhases) return {};
+  if (each < 2 || each > (rows > 1 ? kMostPhasesOfTwo : kMostPhases)) return {};
   std::vector<Planned> out = in_loops(loops);
   if (out.size() != 1 || out[0].nest.phases != each || !out[0].nest.derived.empty() || out[0].nest.body.size() > kMostOfShortRow) return {};
   // Arrays that each phase reads across the vectors are packed one by one: that is much code.

@@ -129,8 +129,8 @@ class Planner {
   static constexpr std::size_t kMostPieces = 1 << 14;
   // The values of all subdomains together may exceed kMostWork by at most kMostTimes times the number of values of the group.
   static constexpr std::size_t kMostWork = 1 << 13, kMostTimes = 4;
-  static constexpr std::int64_t kMostPhases = 8;
-  static constexpr std::size_t kMostOfPhases = 64;     // limit of the statements of all interleaved indices together
+  static constexpr std::int64_t kMostPhases = 8, kMostPhasesOfTwo = 16;  // of one loop; of two loops together
+  static constexpr std::size_t kMostOfPhases = 64;                       // limit of the statements of all interleaved indices together
   static constexpr std::size_t kMostOfShortRow = 512;  // the same limit for the elements of a short row, which share most statements
   static constexpr std::size_t kFewBoxes = 4;
   // Rows of at most kShortRow elements get special code only in nests of at least kPhaseElements, or kShortRowElements if the code needs
