@@ -1583,13 +1583,17 @@ std::vector<std::int64_t> Speller::index_of(const std::vector<Id>& axes) const {
   return index;
 }
 
+llvm::Value* Speller::open_index(Id digit) {
+  for (const Scope& s : scopes_)
+    if (s.digit == digit) return s.index;
+  return i64(0);
+}
+
 // Prefetches the tree levels that the sums are added to or stored to, while the loop runs.
 void Speller::prefetch(const Push& to) {
   const Accumulator& a = p_.accumulators[to.tree];
   if (p_.digits[a.reduced[0]].once) return;
-  Value* index = i64(0);
-  for (const Scope& s : scopes_)
-    if (s.digit == a.reduced[0]) index = s.index;
+  Value* const index = open_index(a.reduced[0]);
   Value* at = here(Of::Sums, to.tree);
   Value* stored = level(at, to.tree, b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, b_.CreateNot(index), b_.getFalse()));
   std::int64_t bytes_of_tile = form(Of::Sums, to.tree).size;
@@ -1710,9 +1714,7 @@ llvm::Value* Speller::top(const Reducer& reducer, Value* blocks, Value* at, Valu
 // Pushes a block to the levels of its tree; chunk sums go to their own elements.
 void Speller::push(Id tree, Value* at, std::vector<Value*> sums, const std::vector<Value*>& offsets) {
   const Accumulator& a = p_.accumulators[tree];
-  Value *index = i64(0), *const level = form(Of::Sums, tree).level;
-  for (const Scope& s : scopes_)
-    if (s.digit == a.reduced[0]) index = s.index;
+  Value *index = open_index(a.reduced[0]), *const level = form(Of::Sums, tree).level;
   if (loops::joins_chunks(p_, a)) at = bytes(at, b_.CreateMul(index, level)), index = nullptr;
   else if (p_.digits[a.reduced[0]].once) index = nullptr;
   push(reducer(tree), index, at, level, std::move(sums), offsets);
@@ -1805,9 +1807,7 @@ llvm::Value* Speller::index_in_lanes(Id linear, unsigned lanes, llvm::Type* type
   Value* const first = splat(b_.CreateTrunc(linear_value(linear, scopes_.size() - 1, true), type->getScalarType()), lanes);
   const bool varies = vector && nest_.linears[linear].of[p_.digits[vector->digit].root] != Coefficient::Zero;
   if (!varies) return first;
-  std::vector<llvm::Constant*> steps;
-  for (unsigned i = 0; i < lanes; ++i) steps.push_back(llvm::ConstantInt::get(type->getScalarType(), i));
-  return b_.CreateAdd(first, llvm::ConstantVector::get(steps));
+  return b_.CreateAdd(first, b_.CreateTrunc(iota(lanes), first->getType()));
 }
 
 // True where element `x` comes before `best` in a search, although its index is greater: it is further, or the first NaN.
@@ -1871,19 +1871,19 @@ void Speller::add_to_eight(Id accumulator, Value* x) {
   const Reducer reducer = this->reducer(accumulator);
   const Registers& registers = registers_[accumulator];
   const std::vector<llvm::AllocaInst*>& variables = registers.values.at({});
-  Value* index = nullptr;
-  for (const Scope& s : scopes_)
-    if (s.digit == p_.accumulators[accumulator].reduced[0]) index = s.index;
-  if (registers.in_array) {
-    const auto size = static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)) * std::max(registers.lanes, 1u);
-    return reducer.store(x, bytes(variables[0], b_.CreateMul(index, i64(size))));
-  }
+  Value* const index = open_index(p_.accumulators[accumulator].reduced[0]);
+  if (registers.in_array) return reducer.store(x, element_of_eight(accumulator, registers, index));
   std::size_t level = 0;
   for (; *number(index) >> level & 1; ++level) {
     x = reducer.combine(b_.CreateLoad(x->getType(), variables[level]), x);
     b_.CreateStore(reducer.identity(registers.lanes), variables[level]);
   }
   b_.CreateStore(x, variables[level]);
+}
+
+llvm::Value* Speller::element_of_eight(Id accumulator, const Registers& registers, Value* k) {
+  const auto size = static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)) * std::max(registers.lanes, 1u);
+  return bytes(registers.values.at({})[0], b_.CreateMul(k, i64(size)));
 }
 
 llvm::Value* Speller::total_of_eight(Id accumulator, const Registers& registers) {
@@ -1895,8 +1895,7 @@ llvm::Value* Speller::total_of_eight(Id accumulator, const Registers& registers)
     for (llvm::AllocaInst* v : variables) sum = reducer.combine(b_.CreateLoad(none->getType(), v), sum);
     return sum;
   }
-  const auto size = static_cast<std::int64_t>(size_of(p_.accumulators[accumulator].dtype)) * std::max(registers.lanes, 1u);
-  const auto at = [&](Value* k) { return bytes(variables[0], b_.CreateMul(k, i64(size))); };
+  const auto at = [&](Value* k) { return element_of_eight(accumulator, registers, k); };
   loop(count(p_.accumulators[accumulator].reduced[0]), i64(ir::kRowGroup), i64(1), [&](Value* k) { reducer.store(none, at(k)); });
   std::vector<Value*> v;
   for (std::int64_t k = 0; k < ir::kRowGroup; ++k) v.push_back(reducer.load(none->getType(), at(i64(k))));

@@ -222,6 +222,7 @@ class Speller : private Frame {
   std::optional<Push> push_at(Id line) const;
   bool can_read_at_hand(Id accumulator, Id from) const;
   std::vector<std::int64_t> index_of(const std::vector<Id>& axes) const;  // indices of the unrolled loops among `axes`
+  Value* open_index(Id digit);                                            // index of the open loop over a digit, 0 if there is none
   void prefetch(const Push& to);
   enum class Cache : std::uint8_t { Second = 2, First = 3 };  // numbering of locality in LLVM
   void ask_for(Value* p, std::int64_t size, Cache into = Cache::First);
@@ -238,6 +239,7 @@ class Speller : private Frame {
   // ---- trees of eight
   void start_eight(Id accumulator, bool in_array);
   void add_to_eight(Id accumulator, Value* x);
+  Value* element_of_eight(Id accumulator, const Registers& registers, Value* k);  // its address in the array
   Value* total_of_eight(Id accumulator, const Registers& registers);
   Value* halve(const loops::Line& l);
   bool adds_once(Id accumulator) const;

@@ -163,12 +163,11 @@ class Planner {
   static double work_of(const Planned& p);
   static std::int64_t elements_of(const Planned& p);
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
-  // Returns the same elementwise nest with the elements of the last axis interleaved in one iteration of the loop over the other axes.
-  // Returns an empty vector if the nest has another form.
   std::vector<Planned> in_best_loops(const std::vector<Loop>& loops);
   // True if a vector loop has few elements, many times, and accesses that are apart: each run of the loop takes longer than a whole vector.
   bool runs_short_loops(const std::vector<Planned>& pieces) const;
-  // Plans the last `rows` loops as phases.
+  // Returns the same elementwise nest with the elements of the last `rows` loops interleaved in one iteration of the loop over the other
+  // axes. Returns an empty vector if the nest has another form.
   std::vector<Planned> in_phases(std::vector<Loop> loops, std::size_t statements, std::size_t rows = 1);
   // Returns the same elementwise nest with the iterations of a short outer loop interleaved. The values that they read are adjacent in
   // memory; the values that they store go to separate planes. Returns an empty vector if there is no such loop.
