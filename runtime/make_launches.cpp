@@ -170,7 +170,7 @@ void add_kernels(PlanReport& report, std::uint32_t group, std::vector<compiler::
       kernel.planned = std::move(p);
       const compiler::Nest& nest = kernel.planned.nest;
       if (nest.routine == ir::Op::Steps) {
-        kernel.scheduled = compiler::schedule_steps(nest, kernel.planned.numbers, target, options.threads);
+        kernel.scheduled = compiler::schedule_steps(nest, kernel.planned.numbers, target, options);
         kernel.key = kernel_key(nest, kernel.scheduled.schedule, target);
         continue;
       }
@@ -348,6 +348,43 @@ std::vector<bool> written_in_place(const compiler::Planned& piece, const StoredV
   return out;
 }
 
+// Returns the problem with strips; empty if only their members access a value that they hold, each after the member that stores it.
+std::string wrong_strips(const PlanReport& report) {
+  struct Held {
+    const compiler::Strips* strips;
+    bool stored = false;
+  };
+  std::unordered_map<NodeId, Held> held;
+  for (const compiler::Strips& s : report.strips)
+    for (const compiler::StripValue& v : s.values)
+      if (!held.try_emplace(v.node, Held{&s}).second) return fmt::format("strips: %{} is held twice", v.node);
+  for (std::uint32_t k = 0; k < report.kernels.size() && !held.empty(); ++k) {
+    const KernelReport& kernel = report.kernels[k];
+    const compiler::Nest& nest = kernel.planned.nest;
+    std::string wrong;
+    const auto check = [&](NodeId id, bool is_stored, bool is_main) {
+      const auto it = held.find(id);
+      if (it == held.end()) return;
+      Held& value = it->second;
+      const auto& [first, members] = std::tie(value.strips->first, value.strips->members);
+      if (!is_main || k < first || k >= first + members.size())
+        wrong = fmt::format("strips: kernel {} accesses %{}, which others hold", k, id);
+      else if (value.stored == is_stored) wrong = fmt::format("strips: %{} is stored twice, or read before kernel {} stores it", id, k);
+      value.stored = true;
+    };
+    for (const bool is_stored : {false, true})
+      each_piece(kernel, [&](const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers&) {
+        for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
+          if (nest.buffers[b].written != is_stored) continue;
+          check(numbers.buffers[b], is_stored, &numbers == &kernel.planned.numbers && numbers.members[b].empty());
+          for (const NodeId id : numbers.members[b]) check(id, is_stored, false);
+        }
+      });
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
+}
+
 // Arranges kernels that pass values to each other in strips of a few rows, if the values would otherwise not stay in the caches:
 // compiler/plan/strips.h.
 void arrange_strips(PlanReport& report, const StoredValues& values, const compiler::Target& target, compiler::ScheduleOptions options) {
@@ -366,6 +403,15 @@ void arrange_strips(PlanReport& report, const StoredValues& values, const compil
         out.alone &= numbers.members[b].empty() && lists.places_of(numbers.buffers[b]).empty() && !lists.assembles(numbers.buffers[b]);
         out.passed.push_back(values.is_intermediate(nest, numbers, b));
       }
+      const auto add = [&](const compiler::NestNumbers& of, std::uint32_t b, NodeId id) {
+        if (&of != &numbers || id != numbers.buffers[b]) (nest.buffers[b].written ? out.also_written : out.also_read).push_back(id);
+      };
+      each_piece(kernel, [&](const compiler::NestNumbers& of, const compiler::ScheduleNumbers&) {
+        for (std::uint32_t b = 0; b < nest.buffers.size(); ++b) {
+          add(of, b, of.buffers[b]);
+          for (const NodeId member : of.members[b]) add(of, b, member);
+        }
+      });
     }
     return kernels;
   };
@@ -386,10 +432,12 @@ void arrange_strips(PlanReport& report, const StoredValues& values, const compil
       options.held.clear();
       for (std::uint32_t b = 0; b < kernel.planned.nest.buffers.size(); ++b)
         options.held.push_back(kernels[k].passed[b] && strips.holds(kernel.planned.numbers.buffers[b]));
-      before.push_back(std::exchange(kernel.scheduled, compiler::schedule(kernel.planned.nest, kernel.planned.numbers, target, options)));
-      if (const std::string wrong = compiler::verify_schedule(kernel.planned.nest, kernel.planned.numbers, kernel.scheduled);
-          !wrong.empty())
-        throw PlanRefused(wrong);
+      const auto [nest, numbers] = std::tie(kernel.planned.nest, kernel.planned.numbers);
+      const bool is_steps = nest.routine == ir::Op::Steps;
+      before.push_back(std::exchange(kernel.scheduled, is_steps ? compiler::schedule_steps(nest, numbers, target, options)
+                                                                : compiler::schedule(nest, numbers, target, options)));
+      if (is_steps) continue;
+      if (const std::string wrong = compiler::verify_schedule(nest, numbers, kernel.scheduled); !wrong.empty()) throw PlanRefused(wrong);
     }
     const bool fits = compiler::lay_out(strips, kernels);
     for (std::size_t k = strips.first; k < end; ++k) {
@@ -399,6 +447,7 @@ void arrange_strips(PlanReport& report, const StoredValues& values, const compil
     }
     return !fits;
   });
+  if (const std::string wrong = wrong_strips(report); !wrong.empty()) throw PlanRefused(wrong);
 }
 
 // Returns the strips that a kernel runs in, or null.
@@ -492,8 +541,17 @@ void add_strips(Launch& launch, const compiler::Strips& strips, const compiler::
   launch.held_bytes = strips.bytes;
   for (const compiler::StripAccess& access : member.accesses) {
     const compiler::StripValue& value = strips.values[access.value];
-    launch.held.push_back({layout.pointers + access.access, value.offset + compiler::byte_offset(nest, numbers, access.access),
-                           strips.inner * value.row_bytes, strips.rows * value.row_bytes});
+    const std::uint32_t linear = nest.accesses[access.access].linear;
+    std::int64_t first = numbers.offsets[linear], row = value.length;  // elements before the access; between rows
+    if (value.has_columns()) {
+      first = first / value.apart * strips.rows, row = 1;
+      for (std::uint32_t l = 0; l < nest.outer; ++l) {
+        std::int64_t& coefficient = launch.words[layout.coefficient_of(linear, l)];
+        coefficient = coefficient / value.apart * strips.rows;
+      }
+    }
+    launch.held.push_back({layout.pointers + access.access, value.offset + first * value.element_bytes,
+                           strips.inner * row * value.element_bytes, strips.rows * row * value.element_bytes});
   }
 }
 

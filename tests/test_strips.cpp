@@ -120,7 +120,7 @@ TEST_CASE("strips: steps cover every task of every kernel once", "[strips]") {
   const compiler::Strips& strips = m.report.strips.at(0);
   CHECK(strips.outer * strips.inner == 1500);
   std::int64_t bytes = 0;
-  for (const compiler::StripValue& v : strips.values) bytes += v.row_bytes * strips.rows;
+  for (const compiler::StripValue& v : strips.values) bytes += v.row_bytes() * strips.rows;
   CHECK(bytes <= strips.bytes);
   for (const runtime::Launch& launch : m.plan.launches) {
     CHECK(launch.steps == strips.strips());
@@ -150,6 +150,51 @@ TEST_CASE("strips: a value read in other rows or by other kernels is an array", 
   CHECK(difference(columns) == "");
   CHECK(difference(result) == "");
   CHECK(difference(later) == "");
+}
+
+// A pendulum with damping c, and the gradient of its energy after 64 steps.
+constexpr std::string_view kPendulum = R"(fn step(x, v, c) { w = v - 0.1*sin(x) - c*v; return x + 0.1*w, w }
+x1, v1 = iterate(step, [x, v], 64, c=c); h = v1*v1 - cos(x1); a, b, g = vjp(h, [x, v, c], d))";
+
+TEST_CASE("strips: a loop with state and its gradient run for some elements at a time", "[strips]") {
+  for (const std::int64_t elements : {4000, 4097, 7777})
+    for (const int threads : {1, 3}) {
+      INFO(elements << " elements, " << threads << " threads");
+      const Inputs inputs = {{"x", {elements}}, {"v", {elements}}, {"c", {elements}}, {"d", {elements}}};
+      Made m = made(kPendulum, inputs, threads);
+      REQUIRE(m.report.strips.size() == 1);
+      const compiler::Strips& strips = m.report.strips[0];
+      CHECK(strips.inner == elements);
+      CHECK(std::ranges::any_of(strips.values, [&](const compiler::StripValue& v) { return v.apart == elements && v.length == 64; }));
+      CHECK(m.plan.workspace_bytes < 1000);
+      if (has_codegen()) CHECK(difference(m) == "");
+    }
+}
+
+TEST_CASE("strips: states of steps that others read are arrays", "[strips]") {
+  const Inputs inputs = {{"x", {5000}}, {"v", {5000}}, {"c", {5000}}, {"d", {64, 5000}}};
+  // The derivative of the path reads its rows, its mean all elements of a step.
+  Made m = made(R"(fn step(x, v, i, c) { w = v - 0.1*sin(x) - c*v; return x + 0.1*w, w, x }
+x1, v1, path = scan(step, [x, v], 64, c=c); m = mean(path, 1); a, g = vjp(path, [x, c], d))",
+                inputs);
+  for (const compiler::Strips& s : m.report.strips)
+    for (const compiler::StripValue& v : s.values)
+      for (std::size_t k = 0; k < m.report.kernels.size(); ++k) {
+        if (k >= s.first && k < s.first + s.members.size()) continue;
+        const std::vector<ir::NodeId>& read = m.report.kernels[k].planned.numbers.buffers;
+        CHECK(std::ranges::find(read, v.node) == read.end());
+      }
+  if (has_codegen()) CHECK(difference(m) == "");
+}
+
+TEST_CASE("strips: further subdomains and array lists of a kernel are readers, too", "[strips]") {
+  const Inputs matrices = {{"x", {1900, 20}}, {"z", {1900, 20}}, {"w", {20, 150}}};
+  for (const std::string_view last : {"c = concat([b, a], 0)*2", "c = concat([b*2, a[:10]*2, a[10:]*2], 0)",
+                                      "c = stack([b, b + 1, a], 0)*2", "c = sum(stack([sin(b), sin(a), sin(b + 1)], 0), 0)"}) {
+    INFO(last);
+    Made m = made("a = x @ w; b = z @ w; s = softmax(a, 1); " + std::string(last), matrices);
+    if (has_codegen()) CHECK(difference(m) == "");
+  }
 }
 
 TEST_CASE("strips: no strips if the values between kernels stay in the caches", "[strips]") {

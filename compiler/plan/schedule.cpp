@@ -846,6 +846,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
           n.tile = scans || threads == 1 || outer >= 8 * threads ? std::max<std::int64_t>(extent, 1)
                                                                  : std::max<std::int64_t>(kChunk, round_up(extent / (64 * threads), 64));
           if (options.item_work > 0 && !scans) n.tile = std::min(n.tile, std::max(kChunk, options.item_work / cost / 64 * 64));
+          if (options.strip > 0 && nest.outer == 0 && !scans) n.tile = options.strip;
           n.items = outer * ((extent + n.tile - 1) / n.tile);
         }
         break;

@@ -90,11 +90,11 @@ struct Scheduled {
 
 struct ScheduleOptions {
   int threads = 1;
-  bool aligned_stores = true;               // the written arrays start at multiples of 64 bytes
-  std::vector<bool> in_place;               // by buffer: it overwrites an array that the kernel reads; empty: false for all
-  std::vector<bool> held;                   // by buffer: it is in a thread's scratch (compiler/plan/strips.h); empty: false for all
-  std::int64_t strip = 0;                   // row count that tasks of a contraction must not cross; 0: no limit
-  std::int64_t bytes_beside = 0;            // memory traffic of the other subdomains of the fusion group
+  bool aligned_stores = true;     // the written arrays start at multiples of 64 bytes
+  std::vector<bool> in_place;     // by buffer: it overwrites an array that the kernel reads; empty: false for all
+  std::vector<bool> held;         // by buffer: it is in a thread's scratch (compiler/plan/strips.h); empty: false for all
+  std::int64_t strip = 0;         // row count that tasks must not cross, of contractions, steps and loops over elements; 0: no limit
+  std::int64_t bytes_beside = 0;  // memory traffic of the other subdomains of the fusion group
   std::int64_t split_work = kThreadedWork;  // less work than this is not shared by splitting rows
   // approximate limit of the work per task, as far as the nest can be cut; 0: no limit
   std::int64_t item_work = 0;

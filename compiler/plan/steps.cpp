@@ -33,7 +33,7 @@ std::size_t most_live(const ir::Steps& steps) {
 
 }  // namespace
 
-Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Target& target, int threads) {
+Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options) {
   constexpr std::int64_t kMostInItem = 4096;
   Scheduled out;
   const std::int64_t count = numbers.extents[0], elements = numbers.extents[1];
@@ -51,11 +51,12 @@ Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Tar
   s.width = elements == 1 ? 1 : at_once * target.vector_bytes / static_cast<int>(widest);
   s.masked = true;  // both tiers use this width
   ScheduleNumbers& n = out.numbers;
-  const std::int64_t each = (elements + 4 * threads - 1) / (4 * threads);
-  n.tile = elements == 1 ? 1 : std::clamp<std::int64_t>((each + 63) / 64 * 64, 64, kMostInItem);
+  const std::int64_t each = (elements + 4 * options.threads - 1) / (4 * options.threads);
+  n.tile = elements == 1 ? 1 : options.strip > 0 ? options.strip : std::clamp<std::int64_t>((each + 63) / 64 * 64, 64, kMostInItem);
   n.items = (elements + n.tile - 1) / n.tile;
   n.work = count * elements * static_cast<std::int64_t>(steps.lines.size() + 1);
   for (std::size_t b = 0; b < nest.buffers.size(); ++b) {
+    if (!options.held.empty() && options.held[b]) continue;
     const bool of_each_step = numbers.coefficients[b][0] != 0, of_each_element = numbers.coefficients[b][1] != 0;
     const std::int64_t bytes =
         (of_each_step ? count : 1) * (of_each_element ? elements : 1) * static_cast<std::int64_t>(size_of(nest.buffers[b].dtype));

@@ -6,6 +6,6 @@
 
 namespace onepass::compiler {
 
-Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Target& target, int threads);
+Scheduled schedule_steps(const Nest& nest, const NestNumbers& numbers, const Target& target, const ScheduleOptions& options);
 
 }  // namespace onepass::compiler

@@ -15,54 +15,97 @@ using Kind = Statement::Kind;
 
 constexpr std::int64_t kPackedRows = 64;  // rows per strip, at least, because a contraction packs its other operand once per strip
 
-// True if the tasks of a kernel follow its outer loops in row-major order, in a single phase. In strips, each task packs its columns.
-bool follows_outer_loops(const StripKernel& k) {
-  const Schedule& s = k.scheduled->schedule;
-  const ScheduleNumbers& n = k.scheduled->numbers;
-  return k.alone && !k.nest->is_routine() && k.nest->outer > 0 && n.items > 0 && (n.phases == 1 || s.tile.shared) && !n.claimed &&
-         !s.split && !s.by_place && s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
+bool is_steps(const StripKernel& k) { return k.nest->routine == ir::Op::Steps; }
+// True for a loop over elements that depend on no other element.
+bool is_flat(const StripKernel& k) {
+  return k.nest->kind == NestKind::Map && k.nest->loops() == 1 &&
+         std::ranges::none_of(k.nest->body, [](const Statement& s) { return s.kind == Kind::Scan; });
 }
 
-// Returns how many of the outermost loops together have `rows` iterations; 0 if there are no such loops.
-std::uint32_t loops_of_rows(const StripKernel& k, std::int64_t rows) {
-  std::uint32_t found = 0;
+// True if the tasks of a kernel follow its rows in order, in a single phase. In strips, each task packs its columns.
+bool follows_rows(const StripKernel& k) {
+  const Schedule& s = k.scheduled->schedule;
+  const ScheduleNumbers& n = k.scheduled->numbers;
+  if (!k.alone || n.items == 0) return false;
+  if (is_steps(k)) return true;
+  return !k.nest->is_routine() && (k.nest->outer > 0 || is_flat(k)) && (n.phases == 1 || s.tile.shared) && !n.claimed && !s.split &&
+         !s.by_place && s.packed.empty() && n.tile_rows == 1 && !k.nest->has_columns() && !k.nest->addition();
+}
+
+// The loops over the rows of a kernel, first to end: outer loops, the elements of steps, or the only loop. No loops: it has no such rows.
+struct RowLoops {
+  std::uint32_t first = 0, end = 0;
+  explicit operator bool() const { return end > first; }
+};
+
+// Returns the loops that may be over rows.
+RowLoops most_loops(const StripKernel& k) {
+  if (is_steps(k)) return {1, 2};
+  return {0, is_flat(k) ? 1u : k.nest->outer};
+}
+
+// Returns the loops that together have `rows` iterations.
+RowLoops loops_of_rows(const StripKernel& k, std::int64_t rows) {
+  const RowLoops most = most_loops(k);
+  RowLoops found;
   std::int64_t product = 1;
-  for (std::uint32_t l = 0; l < k.nest->outer; ++l)
-    if ((product *= k.numbers->extents[l]) == rows) found = l + 1;
+  for (std::uint32_t l = most.first; l < most.end; ++l)
+    if ((product *= k.numbers->extents[l]) == rows) found = {most.first, l + 1};
   return found;
 }
 
+// True if a row is one element of a vector loop.
+bool are_elements(const StripKernel& k, RowLoops loops) { return loops.end == k.nest->loops(); }
+
 // Returns the rows per task, if the last outer loop is one of the row loops; else 1.
-std::int64_t rows_of_items(const StripKernel& k, std::uint32_t loops) {
-  return loops == k.nest->outer ? std::max<std::int64_t>(k.scheduled->numbers.tile_outer, 1) : 1;
+std::int64_t rows_of_items(const StripKernel& k, RowLoops loops) {
+  const ScheduleNumbers& n = k.scheduled->numbers;
+  return are_elements(k, loops) ? n.tile : loops.end == k.nest->outer ? std::max<std::int64_t>(n.tile_outer, 1) : 1;
 }
 // Returns the number of rows that the code processes together. The length of a strip is a multiple of it.
-std::int64_t rows_at_once(const StripKernel& k, std::uint32_t loops) {
+std::int64_t rows_at_once(const StripKernel& k, RowLoops loops) {
   const Schedule& s = k.scheduled->schedule;
-  return loops != k.nest->outer ? 1 : s.tile.rows > 0 ? s.tile.rows : std::max({s.abreast, s.row_lanes, 1});
+  return are_elements(k, loops)       ? std::max(s.width, 1)
+         : loops.end != k.nest->outer ? 1
+         : s.tile.rows > 0            ? s.tile.rows
+                                      : std::max({s.abreast, s.row_lanes, 1});
 }
 
-// Returns the elements from one row to the next, from the last loop with several iterations; 0: the access has only one element.
-std::int64_t row_length(const StripKernel& k, std::uint32_t loops, std::uint32_t access) {
+// How rows are stored. Element e of row r is at r * length + e, or at r + e * apart if the rows are columns of a matrix, as steps store them.
+struct RowShape {
+  std::int64_t length = 0;  // elements of a row; 0: each access has only one element
+  std::int64_t apart = 1;   // elements between two elements of a row
+  std::int64_t between() const { return apart == 1 ? length : 1; }
+  bool operator==(const RowShape&) const = default;
+};
+
+// Returns how the rows of an access are stored if it is row-local.
+RowShape row_shape(const StripKernel& k, RowLoops loops, std::uint32_t access) {
   const std::vector<std::int64_t>& of = k.numbers->coefficients[k.nest->accesses[access].linear];
-  for (std::uint32_t l = loops; l-- > 0;)
-    if (k.numbers->extents[l] > 1) return of[l];
-  return 0;
+  if (is_steps(k) && of[0] != 0) return {k.numbers->extents[0], k.numbers->extents[1]};
+  for (std::uint32_t l = loops.end; l-- > loops.first;)
+    if (k.numbers->extents[l] > 1) return {of[l], 1};
+  return {};
 }
 
-// True if each row accesses only the elements row * length .. (row + 1) * length.
-bool is_row_local(const StripKernel& k, std::uint32_t loops, std::uint32_t access, std::int64_t length) {
+// True if each row accesses only its own elements.
+bool is_row_local(const StripKernel& k, RowLoops loops, std::uint32_t access, RowShape shape) {
   const Access& a = k.nest->accesses[access];
-  if (a.table != Access::kNone || length <= 0) return false;
+  if (a.table != Access::kNone || shape.length <= 0 || (shape.apart != 1 && !are_elements(k, loops))) return false;
   const std::vector<std::int64_t>&of = k.numbers->coefficients[a.linear], &extents = k.numbers->extents;
-  std::int64_t stride = length;
-  for (std::uint32_t l = loops; l-- > 0; stride *= extents[l])
+  std::int64_t stride = shape.between();
+  for (std::uint32_t l = loops.end; l-- > loops.first; stride *= extents[l])
     if (extents[l] > 1 && of[l] != stride) return false;
   std::int64_t low = k.numbers->offsets[a.linear], high = low;
-  for (std::uint32_t l = loops; l < k.nest->loops(); ++l) (of[l] < 0 ? low : high) += of[l] * (extents[l] - 1);
+  if (low % shape.apart != 0) return false;
+  for (std::uint32_t l = 0; l < k.nest->loops(); ++l) {
+    if (l >= loops.first && l < loops.end) continue;
+    if (of[l] % shape.apart != 0) return false;
+    (of[l] < 0 ? low : high) += of[l] * (extents[l] - 1);
+  }
   for (std::size_t v = k.nest->loops(); v < of.size(); ++v)
     if (of[v] != 0) return false;
-  return low >= 0 && high < length;
+  return low >= 0 && high < shape.length * shape.apart;
 }
 
 template <class F> void each_access(const StripKernel& k, F&& f) {
@@ -93,6 +136,7 @@ class Chain {
         each_access(kernels_[k], [&](std::uint32_t, std::uint32_t buffer) {
           if (is_written(kernels_[k], buffer)) later_.insert(node_of(kernels_[k], buffer));
         });
+        later_.insert(kernels_[k].also_written.begin(), kernels_[k].also_written.end());
       }
     }
     while (members_.size() > 1 && !reads_held(kernels_[members_.back()])) members_.pop_back();
@@ -106,25 +150,26 @@ class Chain {
     Strips out;
     std::int64_t at_once = 1, inner = 0, fewest = 1;
     for (const std::uint32_t k : members_) {
-      const std::uint32_t loops = loops_of_rows(kernels_[k], rows_);
-      if (rows_at_once(kernels_[k], loops) > 1) inner = std::gcd(inner, kernels_[k].numbers->extents[loops - 1]);
-      at_once = std::lcm(at_once, rows_at_once(kernels_[k], loops));
-      if (kernels_[k].scheduled->schedule.tile.packs_columns && loops == kernels_[k].nest->outer) fewest = kPackedRows;
+      const RowLoops loops = loops_of_rows(kernels_[k], rows_);
+      const bool elements = are_elements(kernels_[k], loops);
+      if (elements || rows_at_once(kernels_[k], loops) > 1) inner = std::gcd(inner, kernels_[k].numbers->extents[loops.end - 1]);
+      if (!elements || !always) at_once = std::lcm(at_once, rows_at_once(kernels_[k], loops));  // masks take any number of elements
+      if (kernels_[k].scheduled->schedule.tile.packs_columns && loops.end == kernels_[k].nest->outer) fewest = kPackedRows;
     }
     out.inner = inner > 0 ? inner : rows_;
     out.outer = rows_ / out.inner;
     std::int64_t row_bytes = 0;
     for (const auto& [node, value] : values_)
-      if (is_held(node, value)) row_bytes += value.length * value.element_bytes;
+      if (is_held(node, value)) row_bytes += value.shape.length * value.element_bytes;
     if (row_bytes == 0) return {};
     // The values that a strip passes on take half of a core's cache.
     const std::int64_t rows = always ? 1 : std::max({target.l2_bytes / 2 / row_bytes, fewest, std::int64_t{1}});
     out.rows = rows >= out.inner ? out.inner : std::max(rows / at_once, std::int64_t{1}) * at_once;
     out.held = rows_ * row_bytes;
     for (const auto& [node, value] : values_)
-      if (is_held(node, value)) out.values.push_back({node, value.length * value.element_bytes, 0});
+      if (is_held(node, value)) out.values.push_back({node, value.shape.length, value.shape.apart, value.element_bytes, 0});
     std::sort(out.values.begin(), out.values.end(), [](const StripValue& a, const StripValue& b) { return a.node < b.node; });
-    for (StripValue& v : out.values) v.offset = out.bytes, out.bytes += (v.row_bytes * out.rows + 63) / 64 * 64;
+    for (StripValue& v : out.values) v.offset = out.bytes, out.bytes += (v.row_bytes() * out.rows + 63) / 64 * 64;
     out.members.resize(members_.size());
     // Strips longer than the cache only save memory. They pay off only for large values.
     const std::int64_t least =
@@ -135,7 +180,8 @@ class Chain {
 
  private:
   struct Value {
-    std::int64_t length, element_bytes;
+    RowShape shape;
+    std::int64_t element_bytes;
     bool passed;
   };
   std::span<const StripKernel> kernels_;
@@ -163,22 +209,22 @@ class Chain {
   // Adds the kernel if it reads the members' values row by row and no value of a waiting kernel. Records how it stores its own values.
   bool take(std::uint32_t at) {
     const StripKernel& k = kernels_[at];
-    const std::uint32_t loops = loops_of_rows(k, rows_);
-    if (loops == 0 || !follows_outer_loops(k)) return false;
+    const RowLoops loops = loops_of_rows(k, rows_);
+    if (!loops || !follows_rows(k)) return false;
     bool fits = true;
     each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
       if (is_written(k, buffer)) return;
       fits &= !later_.contains(node_of(k, buffer));
-      if (const auto it = values_.find(node_of(k, buffer)); it != values_.end()) fits &= is_row_local(k, loops, access, it->second.length);
+      if (const auto it = values_.find(node_of(k, buffer)); it != values_.end()) fits &= is_row_local(k, loops, access, it->second.shape);
     });
     if (!fits) return false;
     each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
       if (!is_written(k, buffer)) return;
-      const std::int64_t length = row_length(k, loops, access);
-      Value value{length, static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)), k.passed[buffer]};
-      if (!is_row_local(k, loops, access, length)) value.length = 0;  // no kernel reads it row by row
+      const RowShape shape = row_shape(k, loops, access);
+      Value value{shape, static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)), k.passed[buffer]};
+      if (!is_row_local(k, loops, access, shape)) value.shape = {};  // no kernel reads it row by row
       const auto [it, is_new] = values_.try_emplace(node_of(k, buffer), value);
-      if (!is_new) it->second.length = it->second.length == value.length ? value.length : 0, it->second.passed = false;
+      if (!is_new) it->second.shape = it->second.shape == value.shape ? value.shape : RowShape(), it->second.passed = false;
     });
     return true;
   }
@@ -193,16 +239,19 @@ std::vector<Strips> find_strips(std::span<const StripKernel> kernels, const Targ
   std::iota(order.begin(), order.end(), 0u);
   if (kernels.size() < 2) return out;
   Readers readers;
-  for (std::uint32_t k = 0; k < kernels.size(); ++k)
+  for (std::uint32_t k = 0; k < kernels.size(); ++k) {
     each_access(kernels[k], [&](std::uint32_t, std::uint32_t buffer) {
       if (!is_written(kernels[k], buffer)) readers[kernels[k].numbers->buffers[buffer]].push_back(k);
     });
+    for (const NodeId id : kernels[k].also_read) readers[id].push_back(k);
+  }
   for (std::uint32_t first = 0; first + 1 < order.size();) {
     const StripKernel& begin = kernels[order[first]];
     Strips best;
     std::vector<std::uint32_t> chosen;  // the members, then the kernels that wait for them
     std::int64_t rows = 1;
-    for (std::uint32_t l = 0; l < begin.nest->outer; ++l) {
+    const RowLoops most = most_loops(begin);
+    for (std::uint32_t l = most.first; l < most.end; ++l) {
       if (begin.numbers->extents[l] == 1) continue;
       const Chain chain(kernels, readers, std::span(order).subspan(first), rows *= begin.numbers->extents[l]);
       if (chain.members().size() < 2) continue;
@@ -231,9 +280,9 @@ bool lay_out(Strips& strips, std::span<const StripKernel> kernels) {
   const std::int64_t all = strips.outer * strips.inner;
   for (std::size_t m = 0; m < strips.members.size(); ++m) {
     const StripKernel& k = kernels[strips.first + m];
-    const std::uint32_t loops = loops_of_rows(k, all);
-    if (loops == 0 || !follows_outer_loops(k)) return false;
-    const std::int64_t extent = k.numbers->extents[loops - 1], at_once = rows_of_items(k, loops), items = k.scheduled->numbers.items;
+    const RowLoops loops = loops_of_rows(k, all);
+    if (!loops || !follows_rows(k)) return false;
+    const std::int64_t extent = k.numbers->extents[loops.end - 1], at_once = rows_of_items(k, loops), items = k.scheduled->numbers.items;
     const auto parts = [&](std::int64_t rows) { return (rows + at_once - 1) / at_once; };
     if (at_once > 1 &&
         ((extent != strips.inner && strips.inner % at_once != 0) || (strips.rows < strips.inner && strips.rows % at_once != 0)))
@@ -246,8 +295,7 @@ bool lay_out(Strips& strips, std::span<const StripKernel> kernels) {
     each_access(k, [&](std::uint32_t access, std::uint32_t buffer) {
       for (std::uint32_t v = 0; v < strips.values.size(); ++v) {
         if (strips.values[v].node != k.numbers->buffers[buffer] || !k.passed[buffer]) continue;
-        fits &=
-            is_row_local(k, loops, access, strips.values[v].row_bytes / static_cast<std::int64_t>(size_of(k.nest->buffers[buffer].dtype)));
+        fits &= is_row_local(k, loops, access, {strips.values[v].length, strips.values[v].apart});
         member.accesses.push_back({access, v});
       }
     });

@@ -2,7 +2,7 @@
 // large as a strip and stay in a core's cache. No array is allocated for them. Each element is computed by the same code from the same
 // operands, so that no bit changes.
 //
-// A row is an iteration of a kernel's first outer loops. A kernel is row-local in a value if its row r accesses only row r of the value;
+// A row is an iteration of a kernel's first outer loops, an element of a loop with steps, or an iteration of an only loop. A kernel is row-local in a value if its row r accesses only row r of the value;
 // the coefficients of its accesses show this. Every row-local kernel that is not cut in other ways can take part.
 #pragma once
 
@@ -22,7 +22,8 @@ struct StripKernel {
   const Scheduled* scheduled;
   // True if it is the only subdomain of its fusion group and none of its buffers is part of an array that several values share.
   bool alone = true;
-  std::vector<bool> passed;  // by buffer: only kernels access it
+  std::vector<bool> passed;                         // by buffer: only kernels access it
+  std::vector<ir::NodeId> also_read, also_written;  // by further subdomains with the same code, and by array lists
 };
 
 /// Access to a value that strips hold. Its position counts from the start of the value's rows of the strip.
@@ -34,10 +35,14 @@ struct StripMember {
   std::vector<StripAccess> accesses;
   bool operator==(const StripMember&) const = default;
 };
+/// A value that strips hold: so many elements per row. If `apart` is 1, rows follow each other. Otherwise they are columns of a matrix, as
+/// steps store them, and two elements of a row are `apart` elements apart in the whole matrix, but as many as the strip has rows in memory.
 struct StripValue {
   ir::NodeId node;
-  std::int64_t row_bytes;
+  std::int64_t length, apart, element_bytes;
   std::int64_t offset;  // in the memory of a thread
+  std::int64_t row_bytes() const { return length * element_bytes; }
+  bool has_columns() const { return apart != 1; }
 };
 
 /// Kernels first .. first + members.size(), in the order that find_strips() chose, run in strips. Each of `outer` iterations has `inner`

@@ -2,7 +2,8 @@
 // payload are not part of the bitwise guarantee. Nothing may be logged.
 //
 // Each program is called several times, so that the first tier, the optimized tier and specialized kernels run. Results are fresh, or were
-// filled with 0xA5. One program in four is also called with other lengths. A failure prints the seed, the program and its shrunk form.
+// filled with 0xA5. One program in four is also called with other lengths. Every other hundred programs run in strips wherever possible. A
+// failure prints the seed, the program and its shrunk form.
 //
 //   fuzz_programs [--seed S] [--first N] [--count N] [--program N] [--jobs N] [--seconds N] [--shrink N] [--failures N] [--out FILE]
 //                 [--list] [FORMULA a=f32[4, 8] …]
@@ -345,9 +346,20 @@ std::string end(Child& child) {  // returns a description of an abnormal end
   return {};
 }
 
+// Programs of one process. Then a new process starts, so that leftovers of programs do not accumulate. Every second one runs in strips.
+constexpr std::uint64_t kBlock = 100;
+void set_up_block_of(std::uint64_t number) {
+  if (number / kBlock % 2 == 0) return;
+  const char* const set = std::getenv("ONEPASS_TESTING");
+  setenv("ONEPASS_TESTING", (std::string(set ? set : "") + ",strips").c_str(), 1);
+}
+
 // Checks one program in a separate process.
 std::string judge_apart(const RandomProgram& program, std::uint64_t variant, unsigned modes = kAllModes) {
-  Child child = start([&](int to) { write_all(to, judge(program, variant, modes)); });
+  Child child = start([&](int to) {
+    set_up_block_of(variant);
+    write_all(to, judge(program, variant, modes));
+  });
   std::vector<std::string> messages;
   const bool goes_on = receive(child, seconds_now() + kHangSeconds, messages);
   if (messages.empty() && goes_on) kill(child.id, SIGKILL);
@@ -374,9 +386,6 @@ struct Totals {
   std::uint64_t slowest_number = 0, above_ten = 0;
   std::vector<Failure> failures;
 };
-
-// Programs of one process. Then a new process starts, so that leftovers of programs do not accumulate.
-constexpr std::uint64_t kBlock = 500;
 
 void report(const Settings& s, const Failure& failure, int& shrinks) {
   const RandomProgram program = test::random_program(s.seed, failure.number);
@@ -423,6 +432,7 @@ int run(const Settings& s) {
     job.runs = true;
     job.since = seconds_now();
     job.child = start([&, from = job.next, to_number = job.last, seed = s.seed](int to) {
+      set_up_block_of(from);
       for (std::uint64_t n = from; n < to_number; ++n) {
         const double before = processor_seconds();
         const RandomProgram program = test::random_program(seed, n);
@@ -438,7 +448,7 @@ int run(const Settings& s) {
         const bool enough = static_cast<int>(totals.failures.size()) >= s.failures || (s.seconds > 0 && seconds_now() - began > s.seconds);
         if (next >= last || enough) continue;
         job.next = next;
-        job.last = next = std::min(last, next + kBlock);
+        job.last = next = std::min(last, (next / kBlock + 1) * kBlock);
         start_job(job);
       }
       busy = true;
