@@ -593,34 +593,30 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
       if (s.results[r] >= n && s.next[static_cast<std::size_t>(i)] == s.results[r] && joined[static_cast<std::size_t>(i)] == kNoResult)
         joined[static_cast<std::size_t>(i)] = r, is_joined[r] = true;
   const auto rows = [&](NodeId x, std::int64_t from, std::int64_t count) {
-    return graph.add(Op::Slice, graph[x].dtype, graph.intern({count, elements}), {x}, std::vector<std::int64_t>{from, 0, 1, 1});
+    return graph.add(Op::Slice, graph[x].dtype, graph.intern({count, graph.shape(x).back()}), {x},
+                     std::vector<std::int64_t>{from, 0, 1, 1});
   };
   std::vector<NodeId> later_ys, later_gs;  // given before the others
+  std::vector<NodeId> at_first;            // of the array of a later_g: its value in the first step
   for (const std::int64_t i : of_states) {
     NodeId init = of_last[static_cast<std::size_t>(i)];
     const DType type = graph[value(i)].dtype;
     const std::size_t r = joined[static_cast<std::size_t>(i)];
     const NodeId first = given[static_cast<std::size_t>(i)];
-    const auto minus_zero = [&](std::int64_t count) { return graph.constant(type, graph.intern({count, elements}), bits_of(type, -0.0)); };
-    NodeId later = kNoNode;
+    NodeId later = kNoNode;  // of the steps after the first
     if (r != kNoResult) {
       const NodeId g = of_result[r];
       const NodeId last = graph.add(Op::Reshape, type, graph.intern({elements}), {rows(g, s.place_of(s.count - 1), 1)});
       init = init == kNoNode ? last : graph.add(Op::Add, type, graph[last].shape, {init, last});
       if (s.count > 1) later = rows(g, s.reverse ? 1 : 0, s.count - 1);
     } else if (first != kNoNode && s.count > 1) {
-      later = minus_zero(s.count - 1);
+      later = graph.constant(type, graph.intern({s.count - 1, elements}), bits_of(type, -0.0));
     }
     if (r != kNoResult || first != kNoNode) {
-      NodeId before = first == kNoNode ? minus_zero(1) : in_shape(graph, first, graph.intern({1, elements}));
-      if (later != kNoNode) {
-        const std::vector<std::int64_t> boxes = {s.place_of(0), 0, 1, 1, s.reverse ? 0 : 1, 0, 1, 1};
-        before =
-            graph.add(Node{Op::Piecewise, type, graph.intern({s.count, elements}), graph.intern({before, later}), graph.intern(boxes)});
-      }
       later_ys.push_back(value(i));
       later_gs.push_back(placeholder(type));
-      add_array(later_gs.back(), before);
+      at_first.push_back(first == kNoNode ? neutral(type) : first);
+      add_array(later_gs.back(), later);
     }
     add_state(value(s.next[static_cast<std::size_t>(i)]), init == kNoNode ? neutral(type) : init);
   }
@@ -668,18 +664,47 @@ std::vector<NodeId> ReversePass::loop_gradient(Graph& graph, std::span<const Nod
 
   std::optional<StepForm> form = form_of(graph, body);
   if (!form) throw InternalError("differentiate: the derivative of a step is not elementwise");
+  // The first step has other cotangents than the steps after it. If the derivative has no results to assemble, that step is its own nodes,
+  // and the loop reads its arrays from the second step on. Otherwise the cotangents are assembled.
+  const auto in_row = [&](NodeId x, ListId shape, ListId one) {
+    if (graph[x].op == Op::Slot || graph.elements(x) == elements) return in_shape(graph, x, shape);
+    return graph.add(Op::Broadcast, graph[x].dtype, shape, {in_shape(graph, x, one)});
+  };
+  const bool is_apart = !later_gs.empty() && with_results.empty() && s.count > 1;
+  const std::int64_t second = s.reverse ? 0 : 1;  // row of the second step, if rows are those after the first
+  for (std::size_t k = 0; k < later_gs.size() && !is_apart; ++k) {
+    NodeId& later = arrays[static_cast<std::size_t>(std::ranges::find(body.arrays, later_gs[k]) - body.arrays.begin())];
+    const DType type = graph[at_first[k]].dtype;
+    const NodeId first = in_row(at_first[k], graph.intern({1, elements}), graph.intern({1, 1}));
+    const std::vector<std::int64_t> boxes = {s.place_of(0), 0, 1, 1, second, 0, 1, 1};
+    later =
+        s.count == 1
+            ? first
+            : graph.add(Node{Op::Piecewise, type, graph.intern({s.count, elements}), graph.intern({first, later}), graph.intern(boxes)});
+  }
   // The placeholders of the form stand for these operands.
-  std::vector<NodeId> all = inits;
-  for (const NodeId id : form->arrays)
-    all.push_back(arrays[static_cast<std::size_t>(std::ranges::find(body.arrays, id) - body.arrays.begin())]);
+  std::vector<NodeId> all = inits, of_first = inits;
+  for (const NodeId id : form->arrays) {
+    const NodeId x = arrays[static_cast<std::size_t>(std::ranges::find(body.arrays, id) - body.arrays.begin())];
+    const auto k = static_cast<std::size_t>(std::ranges::find(later_gs, id) - later_gs.begin());
+    all.push_back(!is_apart || k < later_gs.size() ? x : rows(x, second, s.count - 1));
+    of_first.push_back(k < later_gs.size() ? at_first[k] : rows(x, s.place_of(0), 1));
+  }
   for (const NodeId id : form->captures) {
     const auto at = std::ranges::find(body.captures, id);
     if (at == body.captures.end()) throw InternalError("differentiate: the derivative of a step has an unknown operand");
     all.push_back(operands[static_cast<std::size_t>(s.states + s.arrays + (at - body.captures.begin()))]);
+    of_first.push_back(all.back());
   }
-  form->steps.count = s.count, form->steps.reverse = !s.reverse;
+  form->steps.count = is_apart ? s.count - 1 : s.count, form->steps.reverse = !s.reverse;
   for (std::int64_t i = 0; i < form->steps.states; ++i) form->steps.results.push_back(i);
-  const std::vector<NodeId> made = add_steps(graph, form->steps, elements, all);
+  std::vector<NodeId> made = add_steps(graph, form->steps, elements, all);
+  if (is_apart) {
+    std::ranges::copy_n(made.begin(), form->steps.states, of_first.begin());
+    for (NodeId& x : of_first) x = in_row(x, graph.intern({elements}), graph.intern({1}));
+    add_lines(graph, form->steps, graph.intern({elements}), of_first);
+    for (std::size_t i = 0; i < form->steps.next.size(); ++i) made[i] = of_first[static_cast<std::size_t>(form->steps.next[i])];
+  }
 
   const auto summed = [&](NodeId g, NodeId operand) {  // an operand of one element is read by all
     const List shape = graph.shape(operand);

@@ -10,6 +10,7 @@
 #include "compiler/find_steps.h"
 #include "compiler/fuse.h"
 #include "compiler/halves.h"
+#include "compiler/join_steps.h"
 #include "compiler/relax.h"
 #include "compiler/reroll.h"
 #include "compiler/routine_operands.h"
@@ -47,6 +48,7 @@ Graph run_steps(Graph graph, const PassOptions& options) {
   std::optional<Graph> found = find_steps(graph, options.is_brought);
   return found ? ir::prune(*std::move(found)) : std::move(graph);
 }
+Graph run_join_steps(Graph graph, const PassOptions&) { return ir::prune(join_steps(std::move(graph))); }
 Graph run_reroll(Graph graph, const PassOptions&) {
   std::optional<Graph> rerolled = reroll(graph);
   return rerolled ? *std::move(rerolled) : std::move(graph);
@@ -72,6 +74,7 @@ constexpr Pass kPasses[] = {
     {"split steps", run_split_steps, runs_steps, kWrittenOut, true},
     {"simplify", run_simplify, compiles, kInterpreted, true},
     {"steps", run_steps, runs_steps, kWrittenOut, true},
+    {"join steps", run_join_steps, runs_steps, kWrittenOut, true},
     {"reroll", run_reroll, fuses, kOneByOne, true},
     {"unroll", run_unroll, fuses, kOneByOne, true},
     {"routine operands", run_routine_operands, compiles, kInterpreted, true},

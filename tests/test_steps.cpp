@@ -213,6 +213,42 @@ TEST_CASE("steps: arrays are read through views, without copies", "[steps]") {
     }
 }
 
+TEST_CASE("steps: values that only the loop reads are computed in its steps", "[steps]") {
+  const auto fold = [](const Tensor& start, const Tensor& all) {
+    return op::fold([](Tensor h, Tensor e) { return tanh(h * 0.5 + e); }, start, all);
+  };
+  for (const DType type : {op::f32, op::f16}) {
+    const Array x = random_array({70, 600}, type), y = random_array({70, 600}, type, 2), a = random_array({600}, type, 3),
+                w = random_array({70, 1}, type, 4), start = random_array({600}, type, 5);
+    INFO("type " << static_cast<int>(type));
+    const auto alone = [&](Tensor x, Tensor y, Tensor a, Tensor w, Tensor start) {
+      const Tensor all = where(x > 0, (x - y) * w + a, 0.25 * w);
+      return std::tuple{fold(start, all), fold(start, exp(x[op::Range{1, 69}]) * 2.0)};
+    };
+    CHECK(check(alone, x, y, a, w, start) <= (type == op::f32 ? 4 : 5));  // the loops, 0.25 * w, and a kernel of numbers
+    // A few rows, and sums of cheap values, are computed again.
+    const auto again = [&](Tensor x, Tensor y, Tensor start) {
+      const Tensor d = x - y, all = exp(x) * y;
+      return std::tuple{fold(start, d), sum(d * d), fold(start + all[69], all[op::Range{0, 69}])};
+    };
+    const std::int64_t kernels = check(again, x, y, start);
+    if (type == op::f32) CHECK(kernels == 5);  // with a kernel of numbers
+    // What is stored anyway, or takes long and has other readers, is read.
+    const auto stored = [&](Tensor x, Tensor y, Tensor start) {
+      const Tensor out = x * y, costly = exp(x);
+      return std::tuple{fold(start, out), out, fold(start, costly), sum(costly)};
+    };
+    check(stored, x, y, start);
+    // All steps of the states, and the gradient of a sum over them.
+    const auto path = [&](Tensor start, Tensor y) {
+      const Tensor states = op::scan([](Tensor h, Tensor) { return std::pair{sin(h) + 0.1 * h, sin(h)}; }, start, y).second;
+      const Tensor value = sum((states - y) * (states - y));
+      return std::tuple{value, grad(value, start)};
+    };
+    check(path, start, y);
+  }
+}
+
 TEST_CASE("steps: other code stays unrolled", "[steps]") {
   op::compiler::Recorder r;
   const auto x = r.input("x", op::f64, std::array<std::int64_t, 1>{5000});
