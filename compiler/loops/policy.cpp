@@ -528,7 +528,7 @@ int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
   const std::uint64_t reduced = nest.reduced_mask(), vector = std::uint64_t{1} << nest.vector_loop();
   std::vector<bool> is_read(nest.body.size(), false);  // in the reduced loop
   std::size_t live = 0, of_size[9] = {};               // bytes of a lane that stay in registers; instructions, by bytes of their type
-  bool is_long = false;
+  bool is_long = false, turns = false;  // turns: blocks of rows are transposed in registers, which takes many instructions per register
   for (std::size_t i = nest.body.size(); i-- > 0;) {
     const Statement& s = nest.body[i];
     const std::size_t size = size_of(s.dtype);
@@ -538,6 +538,7 @@ int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
         if (o != Statement::kNone) is_read[o] = true;
     if (sums) live += 2 * size;
     else if (is_read[i] && (s.loops & vector) && !(s.loops & reduced)) live += size;
+    if (s.kind == Statement::Kind::Load) turns |= (s.loops & reduced) && (s.loops & vector) && is_turned(nest, s.at);
     if (s.kind != Statement::Kind::Op || !(s.loops & vector)) continue;
     of_size[size] += static_cast<std::size_t>(instructions_of(s.op));
     is_long |= ir::info(s.op).kind == ir::OpKind::Expanded;
@@ -547,8 +548,10 @@ int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
     if (of_size[size] > of_size[usual]) usual = size;
   const auto bytes = static_cast<std::size_t>(target.vector_bytes), registers = static_cast<std::size_t>(target.vector_registers() - 8);
   std::size_t lanes = bytes / usual;
-  for (int times = is_long ? 1 : 2; times > 0 && 2 * lanes * live <= registers * bytes && lanes < static_cast<std::size_t>(columns);
-       --times)
+  for (int times = turns     ? 0
+                   : is_long ? 1
+                             : 2;
+       times > 0 && 2 * lanes * live <= registers * bytes && lanes < static_cast<std::size_t>(columns); --times)
     lanes *= 2;
   return static_cast<int>(std::min<std::size_t>(lanes, 64));
 }
