@@ -252,7 +252,9 @@ void reduce_in_lanes(Arranged& a, Id loop, const Schedule& schedule) {
     (l.dtype == DType::F64 ? wide : narrow) = true;
   }
   const std::int64_t at_once = wide && !narrow ? kWideLanes : kLanes;
-  const bool unrolled = !schedule.masked && cost <= (kLanes / schedule.width <= 2 ? 48 : 16);
+  // The registers of all lanes are in use at once: four of 64 bytes, of which there are 32, or eight of 32 bytes, of which there are 16.
+  const int short_body = schedule.vector_bytes >= 64 ? 16 : 8;
+  const bool unrolled = !schedule.masked && cost <= (kLanes / schedule.width <= 2 ? 48 : short_body);
   Id elements = a.program().lines[loop].at;
   if (!sums.empty()) {
     const Id blocks = a.split(elements, ir::kLaneBlock, loop);
