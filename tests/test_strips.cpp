@@ -45,6 +45,7 @@ Made made(std::string_view formula, const Inputs& inputs, int threads = 2, bool 
   runtime::LaunchOptions options;
   options.threads = threads;
   options.unfused = unfused;
+  options.aligned_stores = false;  // results are in vectors
   runtime::make_launches(m.plan, m.report, small_caches(), options);
   return m;
 }
@@ -157,22 +158,21 @@ constexpr std::string_view kPendulum = R"(fn step(x, v, c) { w = v - 0.1*sin(x) 
 x1, v1 = iterate(step, [x, v], 64, c=c); h = v1*v1 - cos(x1); a, b, g = vjp(h, [x, v, c], d))";
 
 TEST_CASE("strips: a loop with state and its gradient run for some elements at a time", "[strips]") {
-  for (const std::int64_t elements : {4000, 4097, 7777})
-    for (const int threads : {1, 3}) {
-      INFO(elements << " elements, " << threads << " threads");
-      const Inputs inputs = {{"x", {elements}}, {"v", {elements}}, {"c", {elements}}, {"d", {elements}}};
-      Made m = made(kPendulum, inputs, threads);
-      REQUIRE(m.report.strips.size() == 1);
-      const compiler::Strips& strips = m.report.strips[0];
-      CHECK(strips.inner == elements);
-      CHECK(std::ranges::any_of(strips.values, [&](const compiler::StripValue& v) { return v.apart == elements && v.length == 64; }));
-      CHECK(m.plan.workspace_bytes < 1000);
-      if (has_codegen()) CHECK(difference(m) == "");
-    }
+  for (const auto& [elements, threads] : {std::pair<std::int64_t, int>{2048, 1}, {2049, 3}}) {
+    INFO(elements << " elements, " << threads << " threads");
+    const Inputs inputs = {{"x", {elements}}, {"v", {elements}}, {"c", {elements}}, {"d", {elements}}};
+    Made m = made(kPendulum, inputs, threads);
+    REQUIRE(m.report.strips.size() == 1);
+    const compiler::Strips& strips = m.report.strips[0];
+    CHECK(strips.inner == elements);
+    CHECK(std::ranges::any_of(strips.values, [n = elements](const compiler::StripValue& v) { return v.apart == n && v.length == 64; }));
+    CHECK(m.plan.workspace_bytes < 1000);
+    if (has_codegen()) CHECK(difference(m) == "");
+  }
 }
 
 TEST_CASE("strips: states of steps that others read are arrays", "[strips]") {
-  const Inputs inputs = {{"x", {5000}}, {"v", {5000}}, {"c", {5000}}, {"d", {64, 5000}}};
+  const Inputs inputs = {{"x", {2000}}, {"v", {2000}}, {"c", {2000}}, {"d", {64, 2000}}};
   // The derivative of the path reads its rows, its mean all elements of a step.
   Made m = made(R"(fn step(x, v, i, c) { w = v - 0.1*sin(x) - c*v; return x + 0.1*w, w, x }
 x1, v1, path = scan(step, [x, v], 64, c=c); m = mean(path, 1); a, g = vjp(path, [x, c], d))",
