@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "compiler/rewrite.h"
+#include "compiler/step_body.h"
 #include "ir/steps.h"
 
 namespace onepass::compiler {
@@ -37,11 +38,7 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
   return h ^ (h >> 29);
 }
 
-// A reference to a value of a step, before values are numbered.
-struct Ref {
-  enum class Kind : std::uint8_t { State, Array, Capture, Line } kind;
-  std::size_t index;
-};
+using Ref = StepRef;
 
 // An array that step t reads at index t. It holds value first + t*apart of a run, one node for each step, or one slice for each step.
 struct StepArray {
@@ -482,16 +479,7 @@ class Finder {
     s.states = static_cast<std::int64_t>(run.inits.size());
     s.arrays = static_cast<std::int64_t>(run.arrays.size());
     s.captures = static_cast<std::int64_t>(run.captures.size());
-    const auto value = [&](const Ref& ref) {
-      const auto index = static_cast<std::int64_t>(ref.index);
-      switch (ref.kind) {
-        case Ref::Kind::State: return index;
-        case Ref::Kind::Array: return s.states + index;
-        case Ref::Kind::Capture: return s.states + s.arrays + index;
-        case Ref::Kind::Line: break;
-      }
-      return s.operands() + index;
-    };
+    const auto value = [&](const Ref& ref) { return number_of(s, ref); };
     for (std::size_t i = 0; i < s.lines.size(); ++i)
       for (std::size_t k = 0; k < run.operands[i].size(); ++k) s.lines[i].operands[k] = value(run.operands[i][k]);
     for (const Ref& ref : run.next) s.next.push_back(value(ref));

@@ -70,11 +70,7 @@ class Joined {
     std::int64_t row;
     auto operator<=>(const Rows&) const = default;
   };
-  // A value of the new step.
-  struct Ref {
-    enum class Kind : std::uint8_t { State, Array, Capture, Line } kind;
-    std::size_t index;
-  };
+  using Ref = StepRef;
   Graph& graph_;
   Steps s_;
   std::vector<std::int64_t> operands_;
@@ -132,7 +128,7 @@ class Joined {
     std::vector<StepLine> made;
     std::vector<std::vector<Ref>> operands;
     for (std::int64_t c = s_.states + s_.arrays; c < s_.operands(); ++c) captures.push_back(operand(c));
-    const auto number_of = [](std::vector<NodeId>& list, NodeId id) {
+    const auto place_in = [](std::vector<NodeId>& list, NodeId id) {
       const auto it = std::ranges::find(list, id);
       if (it != list.end()) return static_cast<std::size_t>(it - list.begin());
       list.push_back(id);
@@ -150,14 +146,14 @@ class Joined {
         made.push_back({Op::Constant, node.dtype, node.bits, {StepLine::kNone, StepLine::kNone, StepLine::kNone}});
         operands.emplace_back();
       } else if (node.op == Op::Slot) {
-        ref.index = number_of(captures, graph_.slot_node(static_cast<std::uint32_t>(node.bits), graph_.intern({1})));
+        ref.index = place_in(captures, graph_.slot_node(static_cast<std::uint32_t>(node.bits), graph_.intern({1})));
       } else if (node.op == Op::Broadcast && is_same_in_all_rows(graph_.operand(from.node, 0))) {
         const NodeId x = graph_.operand(from.node, 0);
-        ref.index = number_of(captures, in_shape(graph_, x, graph_.intern({graph_.elements(x)})));
+        ref.index = place_in(captures, in_shape(graph_, x, graph_.intern({graph_.elements(x)})));
       } else if (node.op == Op::Broadcast && is_same_in_each_row(graph_.operand(from.node, 0), from.node)) {
-        ref = {Ref::Kind::Array, number_of(arrays, rows({graph_.operand(from.node, 0), from.row}))};
+        ref = {Ref::Kind::Array, place_in(arrays, rows({graph_.operand(from.node, 0), from.row}))};
       } else {
-        ref = {Ref::Kind::Array, number_of(arrays, rows(from))};
+        ref = {Ref::Kind::Array, place_in(arrays, rows(from))};
       }
       return at[from] = ref;
     };
@@ -176,15 +172,7 @@ class Joined {
 
     const std::vector<StepLine> old = std::exchange(s_.lines, std::move(made));
     s_.arrays = static_cast<std::int64_t>(arrays.size()), s_.captures = static_cast<std::int64_t>(captures.size());
-    const auto number = [&](const Ref& ref) {
-      const auto index = static_cast<std::int64_t>(ref.index);
-      switch (ref.kind) {
-        case Ref::Kind::State: return index;
-        case Ref::Kind::Array: return s_.states + index;
-        case Ref::Kind::Capture: return s_.states + s_.arrays + index;
-        default: return s_.operands() + index;
-      }
-    };
+    const auto number = [&](const Ref& ref) { return number_of(s_, ref); };
     for (std::size_t l = 0; l < operands.size(); ++l)
       for (std::size_t k = 0; k < operands[l].size(); ++k) s_.lines[l].operands[k] = number(operands[l][k]);
     const auto renumber = [&](std::int64_t& v) {

@@ -18,11 +18,7 @@ using namespace ir;
 
 namespace {
 
-// A reference to a value of the step, before values are numbered.
-struct Ref {
-  enum class Kind : std::uint8_t { State, Array, Capture, Line, View } kind;
-  std::size_t index;  // View: the node
-};
+using Ref = StepRef;
 
 class Former {
  public:
@@ -163,15 +159,7 @@ class Former {
     s.states = static_cast<std::int64_t>(body_.states.size());
     s.arrays = static_cast<std::int64_t>(form_.arrays.size());
     s.captures = static_cast<std::int64_t>(form_.captures.size());
-    const auto number = [&](const Ref& ref) {
-      const auto index = static_cast<std::int64_t>(ref.index);
-      switch (ref.kind) {
-        case Ref::Kind::State: return index;
-        case Ref::Kind::Array: return s.states + index;
-        case Ref::Kind::Capture: return s.states + s.arrays + index;
-        default: return s.operands() + index;
-      }
-    };
+    const auto number = [&](const Ref& ref) { return number_of(s, ref); };
     for (std::size_t i = 0; i < s.lines.size(); ++i)
       for (std::size_t k = 0; k < operands_[i].size(); ++k) s.lines[i].operands[k] = number(operands_[i][k]);
     for (const Ref& ref : next) s.next.push_back(number(ref));
@@ -196,6 +184,16 @@ NodeId slice_of_step(Graph& graph, NodeId x, std::int64_t step) {
 }
 
 }  // namespace
+
+std::int64_t number_of(const Steps& steps, const StepRef& ref) {
+  const auto index = static_cast<std::int64_t>(ref.index);
+  switch (ref.kind) {
+    case StepRef::Kind::State: return index;
+    case StepRef::Kind::Array: return steps.states + index;
+    case StepRef::Kind::Capture: return steps.states + steps.arrays + index;
+    default: return steps.operands() + index;
+  }
+}
 
 std::optional<StepForm> form_of(const Graph& graph, const StepBody& body) { return Former(graph, body).form(); }
 

@@ -2,6 +2,7 @@
 // iterate and while_loop, and differentiate for the steps of a derivative.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -31,6 +32,14 @@ struct StepForm {
   std::int64_t elements = 1;
   std::vector<ir::NodeId> computed;  // by id: the nodes that became lines
 };
+
+/// A value of a step before the values are numbered. The index counts the states, arrays, captures or lines; of a View, it is the node.
+struct StepRef {
+  enum class Kind : std::uint8_t { State, Array, Capture, Line, View } kind;
+  std::size_t index;
+};
+/// Returns the number of the value; `steps` must have its numbers of states, arrays and captures.
+std::int64_t number_of(const ir::Steps& steps, const StepRef& ref);
 
 /// Returns nullopt unless the step is elementwise: each value has as many elements as the states. An array may also be read through views,
 /// but not both directly and through views.

@@ -550,11 +550,9 @@ int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
     if (of_size[size] > of_size[usual]) usual = size;
   const auto bytes = static_cast<std::size_t>(target.vector_bytes), registers = static_cast<std::size_t>(target.vector_registers() - 8);
   std::size_t lanes = bytes / usual;
-  for (int times = turns     ? 0
-                   : is_long ? 1
-                             : 2;
-       times > 0 && 2 * lanes * live <= registers * bytes && lanes < static_cast<std::size_t>(columns); --times)
-    lanes *= 2;
+  int times = is_long ? 1 : 2;
+  if (turns) times = 0;
+  for (; times > 0 && 2 * lanes * live <= registers * bytes && lanes < static_cast<std::size_t>(columns); --times) lanes *= 2;
   return static_cast<int>(std::min<std::size_t>(lanes, 64));
 }
 
