@@ -441,8 +441,7 @@ for i1/32 parallel
 TEST_CASE("loops: an elementwise nest runs in vectors, with separate code for the last one", "[loops]") {
   const ir::Graph graph = optimised("x*w + exp(b)", {{"x", {30, 71}}, {"w", {30, 1}}, {"b", {30, 1}}});
   const compiler::Planned planned = plans_of(graph).at(0);
-  compiler::Schedule schedule{.width = 64, .streamed = {}};
-  schedule.streamed = {planned.nest.body.back().at};
+  compiler::Schedule schedule{.width = 64, .asks_ahead = true, .streamed = {planned.nest.body.back().at}};
   const Program p = loops::elementwise(planned.nest, schedule);
   CHECK(loops::print(p, planned.numbers) == R"(program   loops i0 < 30, i1 < 71
 for i0 parallel
@@ -579,10 +578,7 @@ TEST_CASE("loops: gathered rows are prefetched", "[loops]") {
   const ir::Graph graph = optimised("take(x, i, axis=0)*2", {{"x", {30, 71}}, {"i", {12}}}, i32);
   std::string text;
   for (const compiler::Planned& planned : plans_of(graph)) {
-    compiler::Schedule schedule{.width = 16};
-    for (std::uint32_t a = 0; a < planned.nest.accesses.size(); ++a)
-      if (planned.nest.buffers[planned.nest.accesses[a].buffer].written) schedule.streamed = {a};
-    text += loops::print(loops::program_of(planned.nest, schedule), planned.numbers);
+    text += loops::print(loops::program_of(planned.nest, {.width = 16, .asks_ahead = true}), planned.numbers);
   }
   CHECK(text == R"(program   loops i0 < 12, i1 < 71
 v0 = slot 0 : i32
@@ -594,17 +590,14 @@ for i0 parallel
     for i1%tile vector of 16 peeled
       v7 = load %0[i1 + 71*s1] : i32
       v8 = mul v7, v0 : i32
-      store %7[71*i0 + i1] = v8 streamed
+      store %7[71*i0 + i1] = v8
 )");
 }
 
 TEST_CASE("loops: loads are prefetched half a page ahead if that is cheap or much is read", "[loops]") {
-  const auto text = [](std::string_view program, bool streamed) {
+  const auto text = [](std::string_view program, bool asks_ahead) {
     const compiler::Planned planned = plans_of(optimised(program, {{"x", {12, 71}}, {"y", {71}}})).at(0);
-    compiler::Schedule schedule{.width = 16};
-    for (std::uint32_t a = 0; streamed && a < planned.nest.accesses.size(); ++a)
-      if (planned.nest.buffers[planned.nest.accesses[a].buffer].written) schedule.streamed = {a};
-    return loops::print(loops::program_of(planned.nest, schedule), planned.numbers);
+    return loops::print(loops::program_of(planned.nest, {.width = 16, .asks_ahead = asks_ahead}), planned.numbers);
   };
   CHECK_THAT(text("x*2", false), !Catch::Contains("prefetch"));
   CHECK_THAT(text("x*2", true), Catch::Contains("prefetch %0[i0] for 512 of i0%tile\n    v4 = load %0[i0]"));

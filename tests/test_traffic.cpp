@@ -140,9 +140,9 @@ TEST_CASE("traffic: gathered rows are loaded once, and later indices are checked
     for (const bool from_memory : {false, true}) {
       std::string log;
       options.log = &log;
-      if (from_memory) options.target.llc_bytes = 1 << 10;
+      if (from_memory) options.target.l2_bytes = 1 << 10;
       const Counts counts = counted(graph, options);
-      const bool asks = log.find("non-temporal") != std::string::npos;
+      const bool asks = log.find("prefetches") != std::string::npos;
       CHECK(all(input(counts, 0).loads) == 30 * 48);
       CHECK(all(input(counts, 1).loads) == (asks ? 2 : 1) * 30);
       CHECK(each(stored(graph, counts)[0]->stores, 1));

@@ -312,13 +312,13 @@ bool Emitter::stores_in(const Statement& s, std::uint8_t sweep) const {
 }
 
 // Prefetches the next row during the last sweep. Without this, memory is idle during that sweep, and the next row's first sweep waits for
-// memory, because the hardware does not prefetch beyond a page. It is used if the traffic exceeds the last-level cache and both rows fit
+// memory, because the hardware does not prefetch beyond a page. It is used if the traffic exceeds the second-level cache and both rows fit
 // into the first-level cache. Scans over rows read parts of rows, which the hardware does not predict either.
 void Emitter::ask_for_next_row(Body& body) {
   constexpr std::int64_t kMostElements = 4096;
   const bool rows = nest_.kind == NestKind::Lanes && nest_.sweeps > 1 && nest_.serial == 0 && nest_.outer > 0;
   const bool scans = nest_.kind == NestKind::Rows && nest_.has(Statement::Kind::Scan);
-  if (schedule_.streamed.empty() || !(rows || scans)) return;
+  if (!schedule_.asks_ahead || !(rows || scans)) return;
   for (std::uint32_t access = 0; access < nest_.accesses.size(); ++access) {
     const std::uint32_t linear = nest_.accesses[access].linear, row = nest_.vector_loop() - 1u;
     if (nest_.buffers[nest_.accesses[access].buffer].written || !contiguous(access)) continue;

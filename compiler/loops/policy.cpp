@@ -87,7 +87,7 @@ bool is_derived(const Nest& nest, Id linear) {
 }
 
 // True if the load reads rows at checked indices, which the hardware cannot predict. While one row is copied, the row of a later index is
-// then prefetched, if the traffic exceeds the last-level cache. The index load must vary only along the loop over rows.
+// then prefetched, if the traffic exceeds the second-level cache. The index load must vary only along the loop over rows.
 bool reads_rows_at_places(const Nest& nest, const Line& load) {
   const Id row = nest.vector_loop() - 1, along = nest.vector_loop();
   const Access& access = nest.accesses[load.at];
@@ -214,14 +214,14 @@ Program elementwise(const Nest& nest, const Schedule& schedule) {
     a(remake(a.program(), i, slots));
     if (a.previous_loop(digit, i) == kNone) break;
   }
-  if (rows == kNone && !schedule.masked && schedule.parts.empty()) read_ahead(a, a.last_loop(elements), !schedule.streamed.empty());
+  if (rows == kNone && !schedule.masked && schedule.parts.empty()) read_ahead(a, a.last_loop(elements), schedule.asks_ahead);
   if (rows != kNone && !schedule.masked)  // the hardware does not detect streams in rows of a tile
     for (Id i = a.last_loop(elements); i < a.program().lines.size(); ++i)
       if (const Line& l = a.program().lines[i]; l.code == Code::Load &&
                                                 nest.linears[nest.accesses[l.at].linear].of[v] == Coefficient::One &&
                                                 nest.accesses[l.at].table == Access::kNone)
         a(prefetch(a.program(), i++, a.loop(tiles), 1, kNone, Ahead::Second));
-  if (!schedule.streamed.empty() && nest.outer > 0 && rows == kNone) {
+  if (schedule.asks_ahead && nest.outer > 0 && rows == kNone) {
     constexpr std::uint8_t kAhead = 8;
     std::vector<Id> asked;
     for (Id i = 0; i < a.program().lines.size(); ++i) {
@@ -478,7 +478,7 @@ Program along_rows(const Nest& nest, const Schedule& schedule) {
     if (!schedule.masked) a(peel(a.program(), i));
   }
   stream_stores(a, schedule);
-  if (!schedule.streamed.empty() && nest.sweeps > 1 && nest.outer > 0) ask_for_next_row(a, v - 1, v);
+  if (schedule.asks_ahead && !schedule.masked && nest.sweeps > 1 && nest.outer > 0) ask_for_next_row(a, v - 1, v);
   return a.take();
 }
 

@@ -716,6 +716,12 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     }
   }
 
+  // ---- prefetches: used if the operands do not stay in the second-level cache. Servers have slow last-level caches. Reductions that read
+  // their operands once have no prefetches.
+  constexpr std::int64_t kCaches = 2;
+  const bool has_prefetches = nest.kind == NestKind::Map || nest.sweeps > 1 || scans;
+  s.asks_ahead = has_prefetches && n.bytes_read + n.bytes_written + options.bytes_beside > kCaches * target.l2_bytes;
+
   // ---- cost: elements times statements
   std::int64_t cost = 1;
   for (const Statement& b : nest.body)
@@ -879,6 +885,7 @@ Schedule quick_form(Schedule s) {
   if (!s.masked && !s.grouped) s.width = std::max(2, std::min(s.width / 2, s.vector_bytes / 4));
   s.masked = true;
   s.streamed.clear();
+  s.asks_ahead = false;
   s.parts.clear();
   return s;
 }
@@ -886,7 +893,7 @@ Schedule quick_form(Schedule s) {
 std::string Schedule::key() const {
   std::string k;
   const auto put = [&k](auto... v) { append_bytes(k, v...); };
-  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, reduced_inside, finds, abreast, row_lanes,
+  put(vector_bytes, width, masked, grouped, one_block, row_scratch, split, by_place, reduced_inside, finds, asks_ahead, abreast, row_lanes,
       static_cast<std::uint32_t>(streamed.size()));
   put(tile.rows, tile.width, tile.one_block, tile.packs_rows, tile.packs_columns, tile.turned, tile.vector, tile.shared, tile.swapped,
       tile.pitch, tile.asks_ahead);
@@ -906,6 +913,7 @@ std::string print(const Scheduled& scheduled) {
   const ScheduleNumbers& n = scheduled.numbers;
   std::string out = fmt::format("schedule: vectors of {} elements in {}-bit registers", s.width, 8 * s.vector_bytes);
   if (!s.streamed.empty()) out += ", non-temporal stores";
+  if (s.asks_ahead) out += ", prefetches";
   if (!s.parts.empty()) out += fmt::format(", body fissioned into {} loops", s.parts.size() + 1);
   if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements rerolled into a loop", s.rolled.count, s.rolled.period);
   if (s.one_block) out += ", one summation block";

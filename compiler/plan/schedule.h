@@ -48,6 +48,7 @@ struct Schedule {
   // kernel-variant flag: short rows of a reduction along the last loop are lanes of a vector, and each of their elements is a vector of that
   // many rows. 0: the elements of a row are the lanes.
   int row_lanes = 0;
+  bool asks_ahead = false;  // kernel-variant flag: what the loop reads later is prefetched, because it is not in the second-level cache
   std::vector<std::uint32_t> streamed;  // kernel-variant flag: accesses with non-temporal stores, which start at multiples of 64 bytes
   std::vector<std::uint32_t> kept;      // statements cached in a row buffer between sweeps (with row_scratch)
   // Accesses read through a packed operand tile: they have unit stride along the last outer loop, not along the vector loop.
