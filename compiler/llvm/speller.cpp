@@ -506,10 +506,10 @@ void Speller::vector_loop(Id line) {
   const auto mask = [&](Value* index) -> Value* {
     if (known && *known % lanes == 0) return nullptr;
     if (number(index) != 0) return lanes_below(b_.CreateSub(n, index), lanes);
-    for (Scope& s : scopes_)  // where the number of iterations is known
-      if (const auto at = s.counts.find(l.at); at != s.counts.end() && at->second == n) {
-        Value*& made = s.masks[{l.at, lanes}];
-        return made ? made : made = in(s, [&] { return lanes_below(n, lanes, true); });
+    for (std::size_t s = 0; s < scopes_.size(); ++s)  // where the number of iterations is known
+      if (const auto at = scopes_[s].counts.find(l.at); at != scopes_[s].counts.end() && at->second == n) {
+        Value*& made = scopes_[s].masks[{l.at, lanes}];
+        return made ? made : made = in(around_copies(s), [&] { return lanes_below(n, lanes, true); });
       }
     return lanes_below(n, lanes, true);
   };
@@ -570,13 +570,22 @@ llvm::Value* Speller::weight(Id digit, Id within) {
   return w;
 }
 
+Speller::Scope& Speller::around_copies(std::size_t depth) {
+  while (depth > 0 && !scopes_[depth].hoist && number(scopes_[depth].index)) {
+    const Id root = p_.digits[scopes_[depth].digit].root;
+    do --depth;
+    while (depth > 0 && p_.digits[scopes_[depth].digit].root != root);
+  }
+  return scopes_[depth];
+}
+
 llvm::Value* Speller::count(Id digit) {
   std::size_t depth = 0;  // depth of the last loop over a part of the same nest loop
   for (std::size_t s = 1; s < scopes_.size(); ++s)
     if (p_.digits[scopes_[s].digit].root == p_.digits[digit].root) depth = s;
   Value*& made = scopes_[depth].counts[digit];
   if (made) return made;
-  return made = in(scopes_[depth], [&] {
+  return made = in(around_copies(depth), [&] {
            Value* n = iterations(digit);
            bool exact = true;  // all parts of the enclosing digit have equal length
            for (Id part = digit; p_.digits[part].parent != kNone; part = p_.digits[part].parent) {

@@ -144,6 +144,9 @@ class Speller : private Frame {
   Value* weight(Id digit, Id within);  // how far one iteration moves an enclosing digit
   std::optional<std::int64_t> iterations_known(Id digit) const { return loops::iterations_known(p_, digit); }
   // Returns the iterations of a digit from its loop's start; fewer than iterations() if an enclosing loop ends.
+  // Returns the scope that computes what depends only on the indices of one nest loop, which are known up to the scope at `depth`. Copies
+  // of unrolled loops have constant indices, so it is a scope around them, and around other loops between them.
+  Scope& around_copies(std::size_t depth);
   Value* count(Id digit);
   unsigned lanes_of(Id line) const;
 
