@@ -336,6 +336,28 @@ TEST_CASE("short rows: reductions of rows read at indices from data", "[short_ro
   for (const bool strided : {false, true}) check(graph, {}, strided);
 }
 
+// Each row of a vector has its own index.
+TEST_CASE("short rows: reductions of rows with an element at an index from data", "[short_rows]") {
+  for (const DType type : {f32, f64})
+    for (const std::int64_t length : {9, 10, 31})
+      for (const char* const text : {"cross_entropy(x, 8*cast(l > 0, i64))", "dx = grad(sum(cross_entropy(x, 8*cast(l > 0, i64))), [x])",
+                                     "sum(x, axis=1) + take_along_axis(x, reshape(8*cast(l > 0, i64), [203, 1]), axis=1)[:, 0]"}) {
+        INFO(text << " on " << name_of(type) << " [203, " << length << "]");
+        const ir::Graph graph = optimised(text, {{"x", {203, length}}, {"l", {203}}}, type);
+        const std::string log = log_of(graph, {}, 5);
+        if (type == f32 && length < 31 && Target::host().vector_bytes == 64)
+          CHECK(log.find("rows in the lanes of a vector") != std::string::npos);
+        for (const bool strided : {false, true}) check(graph, {.threads = 2}, strided);
+        for (const int bytes : {16, 32}) check(graph, {.target = Target::host().with_vector_bytes(bytes)});
+      }
+  for (const std::size_t bad : {0U, 17U, 202U}) {
+    std::vector<std::int32_t> labels(203, 9);
+    labels[bad] = 10;
+    const std::string error = error_of("cross_entropy(x, l)", {{"x", random_array({203, 10}, f32)}, {"l", Array::from(labels)}});
+    CHECK(error.find(fmt::format("the label 10 of sample [{}] is out of range", bad)) != std::string::npos);
+  }
+}
+
 TEST_CASE("short rows: products with a small matrix are written out", "[short_rows]") {
   const std::optional<ir::Graph> graph = unroll(optimised("p @ m", {{"p", {4096, 4}}, {"m", {4, 3}}}));
   REQUIRE(graph);

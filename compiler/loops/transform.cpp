@@ -82,6 +82,28 @@ bool names_places(const Program& p, Id line) {
 bool maps_name_places(const Program& p) {
   return std::ranges::any_of(p.nest.derived, [](const Derived& d) { return d.place != Derived::kNone; });
 }
+// True if a checked index is a variable of the affine map.
+bool map_names_places(const Nest& nest, Id linear) {
+  for (Id q = 0; q < nest.derived.size(); ++q)
+    if (nest.linears[linear].of[nest.loops() + q] != Coefficient::Zero &&
+        (nest.derived[q].place != Derived::kNone || map_names_places(nest, nest.derived[q].linear)))
+      return true;
+  return false;
+}
+
+// True if the line computes a checked index, or if one is a variable of its affine maps.
+bool depends_on_places(const Program& p, Id line) {
+  const Line& l = p.lines[line];
+  if (l.code == Code::Load) {
+    const Access& access = p.nest.accesses[l.at];
+    return map_names_places(p.nest, access.linear) || (access.table != Access::kNone && map_names_places(p.nest, access.table));
+  }
+  if (l.code == Code::Index) return map_names_places(p.nest, l.at);
+  if (l.code == Code::Guard)
+    return std::any_of(p.nest.checks.begin() + l.at, p.nest.checks.begin() + l.at + l.count,
+                       [&](const Check& c) { return map_names_places(p.nest, c.linear); });
+  return names_places(p, line);
+}
 
 // Adds a memory for a value that is computed in these loops.
 Id add_memory(Program& p, DType dtype, const std::vector<Id>& loops) {
@@ -395,11 +417,11 @@ Transformed stage(const Program& program, Id line, Id loop) {
     return fmt::format("line {} does not compute a value that can be stored", line);
   if (!is_loop(program, loop) || loop >= line || program.lines[loop].end <= line)
     return fmt::format("line {} is not a loop around line {}", loop, line);
-  if (maps_name_places(program)) return "an index depends on data";
   const std::vector<Id> needed = computed_from(program, line, loop);
   std::uint64_t varies = 0;  // loops of the nest
   for (const Id i : needed) {
     const Line& l = program.lines[i];
+    if (depends_on_places(program, i)) return "an index depends on data";
     if (!is_pure(l.code)) return "it depends on a sum of the loop";
     if (l.of != kNone) varies |= program.nest.body[l.of].loops;
   }

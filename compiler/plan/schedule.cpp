@@ -275,9 +275,12 @@ int rows_in_lanes(const Nest& nest, const NestNumbers& numbers, const Target& ta
   constexpr std::int64_t kFewestVectors = 4;
   const std::uint32_t v = nest.vector_loop(), last = nest.outer - 1u;
   const std::int64_t n = numbers.extents[v], lanes = target.vector_bytes / element;
-  if (!loops::is_along_rows(nest) || nest.outer == 0 || !s.one_block || n < 2 || n > kMostInLanes || !nest.derived.empty() || lanes < 4 ||
+  if (!loops::is_along_rows(nest) || nest.outer == 0 || !s.one_block || n < 2 || n > kMostInLanes || lanes < 4 ||
       numbers.extents[last] < kFewestVectors * lanes)
     return 0;
+  // Checked indices must be the same for a whole row.
+  for (const Derived& d : nest.derived)
+    if (d.place == Derived::kNone || (nest.body[d.place].loops >> v & 1) != 0) return 0;
   // instructions for `lanes` rows: by element of a row, and by row
   const std::int64_t side = std::min<std::int64_t>(lanes, 16), squares = (n + side - 1) / side;
   const std::int64_t vectors = (n * element + target.vector_bytes - 1) / target.vector_bytes;
@@ -291,7 +294,9 @@ int rows_in_lanes(const Nest& nest, const NestNumbers& numbers, const Target& ta
         const Access& access = nest.accesses[b.at];
         const std::vector<Coefficient>& of = nest.linears[access.linear].of;
         if (access.table != Access::kNone || b.guard != Statement::kNone || b.op == ir::Op::Add || b.count > 1) return 0;
-        const bool is_direct = of[last] == Coefficient::One || of[last] == Coefficient::Zero;
+        const bool is_gathered = std::any_of(of.begin() + nest.loops(), of.end(), [](Coefficient c) { return c != Coefficient::Zero; });
+        if (is_gathered && along) return 0;
+        const bool is_direct = !is_gathered && (of[last] == Coefficient::One || of[last] == Coefficient::Zero);
         if (!along) by_element += is_direct ? 1 : 2 * lanes, by_row += lanes;
         else if (is_direct) by_element += n, by_row += lanes * (of[v] == Coefficient::One ? vectors : 2 * n);
         else if (of[v] == Coefficient::One)  // loads, shuffles, of which one runs at a time, and a buffer
@@ -308,6 +313,12 @@ int rows_in_lanes(const Nest& nest, const NestNumbers& numbers, const Target& ta
       case Statement::Kind::Reduce:  // halving waits for each step
         by_element += 3 * n, by_row += lanes * (2 * vectors + 4 * across);
         break;
+      case Statement::Kind::Place: {
+        constexpr std::int64_t kCost = 4;
+        if (b.guard != Statement::kNone) return 0;
+        by_element += kCost, by_row += lanes * kCost;
+        break;
+      }
       case Statement::Kind::Constant:
       case Statement::Kind::Slot:
       case Statement::Kind::Index: break;
