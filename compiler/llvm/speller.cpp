@@ -509,7 +509,11 @@ void Speller::vector_loop(Id line) {
     for (std::size_t s = 0; s < scopes_.size(); ++s)  // where the number of iterations is known
       if (const auto at = scopes_[s].counts.find(l.at); at != scopes_[s].counts.end() && at->second == n) {
         Value*& made = scopes_[s].masks[{l.at, lanes}];
-        return made ? made : made = in(around_copies(s), [&] { return lanes_below(n, lanes, true); });
+        return made ? made : made = in(around_copies(s), [&] {
+                               Value* const m = lanes_below(n, lanes, true);
+                               // LLVM moves a compare to its use, into the loop, but not a freeze. Without mask registers that is better.
+                               return target_.vector_bytes == 64 ? b_.CreateFreeze(m) : m;
+                             });
       }
     return lanes_below(n, lanes, true);
   };
