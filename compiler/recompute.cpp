@@ -370,8 +370,10 @@ class Finder {
         if (in_pieces[id] && out_.boundary[id] == Boundary::Inlined) in_pieces[o] = true;
         parts[o] = std::max(parts[o], cut);
         auto& theirs = maps[o];
-        const bool moves =
-            (ir::is_view(node.op) && node.op != Op::Reshape && !repeats_in_short_rows(graph_, id)) || node.op == Op::Piecewise;
+        // A result of reductions that a broadcast stretches only along inner axes is computed outside the loops over these axes.
+        const bool is_hoisted = node.op == Op::Broadcast && reduces_[o] && !repeats_outside(id);
+        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape && !is_hoisted && !repeats_in_short_rows(graph_, id)) ||
+                           node.op == Op::Piecewise;
         const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
         const auto from = static_cast<double>(graph_.elements(static_cast<NodeId>(o)));
         const bool is_part = node.op == Op::Piecewise || node.op == Op::Pad;  // read only inside its box

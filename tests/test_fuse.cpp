@@ -370,6 +370,17 @@ TEST_CASE("fuse: repeated normalization materializes the normalized values every
     }
 }
 
+TEST_CASE("fuse: factors of a row that are read once for the row and along it are not materialized", "[fuse]") {
+  const ir::Graph graph = optimised(
+      "m = mean(x, axis=1, keepdims=true); d = x - m; r = 1/sqrt(mean(d*d, axis=1, keepdims=true) + 0.1);"
+      " k = sum(g*w*d, axis=1, keepdims=true)*-0.5*r*r*r; a = sum(g*w, axis=1, keepdims=true)*r + 2*k*sum(d, axis=1, keepdims=true);"
+      " dx = g*w*r + 2*k*d - a; dw = sum(g*d*r, axis=0)",
+      {{"x", {400, 500}}, {"w", {500}}, {"g", {400, 500}}});
+  const Partition partition = fuse(graph);
+  INFO(print(graph, partition));
+  CHECK(partition.groups.size() == 1);
+}
+
 TEST_CASE("fuse: values that alternate along the last axis are materialized where each must be selected", "[fuse]") {
   const std::vector<std::pair<std::string, Shape>> two = {{"a", {40, 50}}, {"b", {40, 50}}};
   // The values are materialized if a reduction reads them. Otherwise, one kernel stores them next to each other.
