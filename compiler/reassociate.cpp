@@ -14,7 +14,8 @@
 // rounding errors would be equal for all elements, so they would not average out as the elements' errors do.
 //
 // Left out on purpose: distributing a product over a sum that the program wrote, for varying values. It adds operations, and (x - y)*(x -
-// y) has digits that x*x - 2*x*y + y*y loses. Also left out: changing the order of reductions and scans, and regrouping across a view.
+// y) has digits that x*x - 2*x*y + y*y loses. Also left out: changing the order of reductions and scans, and regrouping across a view;
+// compiler/distribute_sums takes factors out of sums.
 #include "compiler/reassociate.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // relax: rewrites that depart from strict arithmetic, as the caller allows. Only floats change; views and reductions stay as they are.
-//   reassociate   compiler/reassociate.cpp
+//   reassociate   compiler/reassociate.cpp, then compiler/distribute_sums.cpp
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a uniform c
 //                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), if tanh(u) has no other use: the derivative of such a sum
 //                 exp, log, tanh, sigmoid, erf, rsqrt -> cheaper expansions, written out (ir/expand_approximate.cpp)
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/distribute_sums.h"
 #include "compiler/reassociate.h"
 #include "compiler/rewrite.h"
 #include "ir/build.h"
@@ -144,7 +145,7 @@ Graph approximate_functions(const Graph& graph) {
 Graph relax(const Graph& graph, const Relax& relaxations) {
   Graph now = graph;
   if (relaxations.approximate) now = prune(approximate_sums(now));
-  if (relaxations.reassociate) now = prune(reassociate(now, relaxations.contract));
+  if (relaxations.reassociate) now = distribute_sums(prune(reassociate(now, relaxations.contract)));
   if (relaxations.contract) now = prune(contract(prune(contract_sums(now))));
   if (relaxations.approximate) now = prune(approximate_functions(now));
   return now;
