@@ -22,18 +22,18 @@ using ir::Node;
 using ir::NodeId;
 using ir::Op;
 
-bool has_few_columns(const Graph& graph, NodeId id) {
-  if (!ir::is_reduction(graph[id].op) || ir::is_contraction(graph[id].op)) return false;
+std::int64_t few_columns(const Graph& graph, NodeId id) {
+  if (!ir::is_reduction(graph[id].op) || ir::is_contraction(graph[id].op)) return 0;
   constexpr std::int64_t kFew = 16;
   const List axes = graph.attributes(id), shape = graph.shape(graph.operand(id, 0));
   std::int64_t columns = 1;
   bool outside = false;
   for (std::size_t i = shape.size(); i-- > 0;) {
     if (std::ranges::binary_search(axes, static_cast<std::int64_t>(i))) outside = true;
-    else if (outside && shape[i] != 1) return false;
+    else if (outside && shape[i] != 1) return 0;
     else columns *= shape[i];
   }
-  return columns > 1 && columns < kFew;
+  return columns > 1 && columns < kFew ? columns : 0;
 }
 
 std::string_view text_of(Boundary b) {
@@ -67,7 +67,7 @@ constexpr std::uint8_t kMostSweeps = 8;
 // Returns the number of operations for which materializing a value pays off after this many sweeps.
 constexpr std::uint32_t sweep_cost(std::uint8_t sweeps) { return sweeps < 2 ? ~std::uint32_t{0} : sweeps == 2 ? 48 : 30; }
 
-// A loop without vectors, or with few lanes in use, reads a value of at least this many operations from memory.
+// A loop without vectors, or with few lanes in use, reads a value of at least this many operations for each lane in use from memory.
 constexpr std::uint32_t kMany = 3;
 // A reduction of at least so many elements outside of few columns has a kernel of its own.
 constexpr std::int64_t kManyElements = 256;
@@ -448,14 +448,17 @@ class Fuser {
       if (const Rows& left = seen(operand); left.any) mine.sweeps = std::max(mine.sweeps, static_cast<std::uint8_t>(left.sweeps + 1));
       else mine.columns = false;
     }
-    mine.few_columns = has_few_columns(graph_, id) && graph_.elements(from) >= kManyElements;
-    if (mine.few_columns && !seen(from).any) end_costly(from, Boundary::FewColumns);
+    const std::int64_t columns = few_columns(graph_, id);
+    mine.few_columns = columns > 0 && graph_.elements(from) >= kManyElements;
+    // A value that something else reads, too, is computed once.
+    const std::int64_t lanes = users_[from] == 1 && users_[base_of(from)] == 1 ? columns : 1;
+    if (mine.few_columns && !seen(from).any) end_costly(from, Boundary::FewColumns, static_cast<std::uint32_t>(lanes));
     rows_[id] = std::move(mine);
   }
   // Materializes a value of several operations, unless it is in memory.
-  void end_costly(NodeId id, Boundary why) {
+  void end_costly(NodeId id, Boundary why, std::uint32_t lanes) {
     const NodeId base = base_of(id);
-    if (partition_.group_of[base] == Partition::kNoGroup && ir::is_elementwise(graph_[base].op) && inline_cost_[base] >= kMany)
+    if (partition_.group_of[base] == Partition::kNoGroup && ir::is_elementwise(graph_[base].op) && inline_cost_[base] >= kMany * lanes)
       end_at(id, why);
   }
 
@@ -545,7 +548,7 @@ class Fuser {
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
     const List shape = graph_.shape(id);
     if (axis + 1 < shape.size() && shape.back() >= kFewLanes) return;
-    for (const std::int64_t o : graph_.operands(id).subspan(1)) end_costly(static_cast<NodeId>(o), Boundary::Scattered);
+    for (const std::int64_t o : graph_.operands(id).subspan(1)) end_costly(static_cast<NodeId>(o), Boundary::Scattered, 1);
   }
 
   // Makes x an array in memory or a source, through any views. The indices may not contain a reduction.

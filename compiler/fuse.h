@@ -22,8 +22,9 @@
 
 namespace onepass::compiler {
 
-/// True for a reduction over the first axes outside of fewer than 16 columns. Its loop over the columns has few vector lanes in use.
-bool has_few_columns(const ir::Graph& graph, ir::NodeId id);
+/// Returns the number of columns of a reduction over the first axes outside of 2 to 15 columns, else 0. Its loop over the columns has few
+/// vector lanes in use.
+std::int64_t few_columns(const ir::Graph& graph, ir::NodeId id);
 
 /// The reason why a value is materialized.
 enum class Boundary : std::uint8_t {

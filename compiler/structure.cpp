@@ -112,7 +112,7 @@ bool has_small_lengths(const Graph& graph) {
     if (repeats_in_short_rows(graph, id)) return true;
     if (!is_reduction(op) || is_contraction(op)) continue;
     if ((op == Op::ReduceSum || op == Op::ReduceProd) && has_two_rows(graph, id)) return true;
-    if (has_few_columns(graph, id)) return true;
+    if (few_columns(graph, id) > 0) return true;
     std::int64_t elements = 1;
     for (const std::int64_t axis : graph.attributes(id)) elements *= graph.shape(graph.operand(id, 0))[static_cast<std::size_t>(axis)];
     if (elements > 1 && elements <= kMostUnrolled) return true;

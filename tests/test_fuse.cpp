@@ -31,7 +31,7 @@ Extents draw(const Golden& golden, std::mt19937_64& random, bool small) {
 // True if the partition depends on exact lengths (compiler/structure.h).
 bool any_has_few_columns(const ir::Graph& graph) {
   for (ir::NodeId id = 0; id < graph.size(); ++id)
-    if (compiler::has_few_columns(graph, id)) return true;
+    if (compiler::few_columns(graph, id) > 0) return true;
   return false;
 }
 
