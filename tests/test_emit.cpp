@@ -288,6 +288,14 @@ TEST_CASE("emit: the adjoints of x*w + b in one pass", "[emit]") {
     return dx = %4, dw = %6, db = %7)");
 }
 
+TEST_CASE("emit: a zero cotangent gives zero for every number", "[emit]") {
+  for (const char* bits : {"0x7fc00000", "0x7f800000", "0xff800000", "0x00000000", "0x80000000", "0x00000001", "0x40400000", "0xc0400000"})
+    check(fmt::format("%0 = input g : f32[40]\n%1 = constant 0 = 0x00000000 : f32[40]\n%2 = maximum %0, %1 : f32[40]\n"
+                      "%3 = constant 0 = {} : f32[40]\n%4 = mul0 %2, %3 : f32[40]\nreturn y = %4",
+                      bits)
+              .c_str());
+}
+
 TEST_CASE("emit: a scan along an axis of one element whose operand is broadcast along another axis", "[emit]") {
   for (const char* n : {"2", "300"})
     check(fmt::format("%0 = input c : f32[1, {0}]\n%1 = reduce_sum %0 {{1}} : f32[1]\n%2 = reshape %1 : f32[1, 1]\n"

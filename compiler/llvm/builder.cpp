@@ -184,8 +184,8 @@ Value* KernelBuilder::trunc(Typed a) { return intrinsic(llvm::Intrinsic::trunc, 
 Value* KernelBuilder::round(Typed a) { return intrinsic(llvm::Intrinsic::roundeven, {a.value}); }
 Value* KernelBuilder::copysign(Typed a, Typed c) { return intrinsic(llvm::Intrinsic::copysign, {a.value, c.value}); }
 Value* KernelBuilder::mul0(Typed a, Typed c) {
-  // An fma suffices for a number that is neither zero nor infinite: a zero operand gives +0, and adding +0 changes no nonzero product.
-  if (const llvm::ConstantFP* by = number_of(c.value); by && !by->isZero() && !by->isInfinity())
+  // An fma suffices for a finite number other than zero: a zero operand gives +0, and adding +0 changes no nonzero product.
+  if (const llvm::ConstantFP* by = number_of(c.value); by && by->getValueAPF().isFiniteNonZero())
     return intrinsic(llvm::Intrinsic::fma, {a.value, c.value, number(a, 0)});
   return b.CreateSelect(b.CreateFCmpOEQ(a.value, number(a, 0)), number(a, 0), b.CreateFMul(a.value, c.value));
 }
