@@ -417,7 +417,7 @@ Program rows_in_chunks(Arranged a, const Schedule& schedule) {
 }
 
 // Prefetches the next row during the last sweep. Without this, memory is idle during that sweep, and the next row's first sweep waits for
-// memory, because the hardware does not prefetch beyond a page. It is used if the traffic exceeds the last-level cache and both rows fit
+// memory, because the hardware does not prefetch beyond a page. It is used if the traffic exceeds the second-level cache and both rows fit
 // into the first-level cache.
 void ask_for_next_row(Arranged& a, Id row, Id along) {
   const Nest& nest = a.program().nest;
