@@ -117,7 +117,9 @@ class Cutter {
   }
 
   std::uint32_t primitives(NodeId id) const {
+    constexpr std::uint32_t kReduction = 16;  // several accumulators, code for the last vector, and their sum across lanes
     const ir::Op op = graph_[id].op;
+    if (ir::is_reduction(op)) return kReduction;
     if (ir::info(op).kind != ir::OpKind::Expanded) return ir::is_view(op) ? 0 : 1;
     const Graph& expansion = ir::expansion(op, computed_type(graph_[graph_.operand(id, 0)].dtype));
     std::uint32_t count = 0;
@@ -153,7 +155,8 @@ class Cutter {
     const bool any_varies = std::ranges::any_of(computed_, [&](NodeId id) { return varies(id); });
     for (std::size_t i = 0; i < n; ++i) {
       work.push_back(primitives(computed_[i]));
-      if (any_varies && !varies(computed_[i])) {  // scalar code outside of the loop counts a quarter
+      if (any_varies && !varies(computed_[i]) &&
+          !ir::is_reduction(graph_[computed_[i]].op)) {  // scalar code outside of the loop: a quarter
         beside += work[i];
         work[i] = static_cast<std::uint32_t>(beside / 4);
         beside %= 4;

@@ -16,8 +16,9 @@ namespace onepass::compiler {
 struct Partition;
 
 struct KernelLimits {
-  std::uint32_t primitives = 1000;  // primitive operators; an expanded function counts as the primitives of its expansion
-  std::uint32_t live = 64;          // values that wait for their last use at the same time; more would be spilled
+  std::uint32_t primitives =
+      1000;                 // primitive operators; an expanded function counts as the primitives of its expansion, a reduction as 16
+  std::uint32_t live = 64;  // values that wait for their last use at the same time; more would be spilled
 };
 
 struct Cuts {

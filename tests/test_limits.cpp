@@ -58,7 +58,7 @@ Load load_of(const Graph& graph, const Partition& partition, std::uint32_t group
       const Graph& expansion = ir::expansion(op, is_half(dtype) ? f32 : dtype);
       for (NodeId e = 0; e < expansion.size(); ++e) load.primitives += ir::is_elementwise(expansion[e].op);
     } else {
-      load.primitives += !ir::is_view(op);
+      load.primitives += ir::is_reduction(op) ? 16 : !ir::is_view(op);
     }
     const auto touch = [&](NodeId value) {
       const auto shape = graph.shape(value);
@@ -149,7 +149,7 @@ TEST_CASE("limits: cuts of golden functions", "[limits]") {
        "b: output\ng: output\n"},
       // softmax: the row sum and its consumer are in one kernel after the cut
       {"u = abs(x*y) - max(x, axis=1, keepdims=true); v = u*u; p = v/sum(v, axis=1, keepdims=true)",
-       {.primitives = 5},
+       {.primitives = 20},
        "mul: kernel limit\np: output\n"},
       // three of the four products may be live together with x; the first product is materialized
       {"a = x*1; b = x*2; c = x*3; d = x*4; (a + b) + (c + d)", {.live = 3}, "mul: kernel limit\nout: output\n"},
@@ -198,6 +198,19 @@ TEST_CASE("limits: a thousand shapes are cut equally", "[limits][random]") {
       INFO(golden.name);
       REQUIRE(form == first);
     }
+  }
+}
+
+// Results of one element, too: the code of a reduction is in the loop.
+TEST_CASE("limits: a kernel has few reductions", "[limits]") {
+  std::string formula = "y = sum(x)";
+  for (int k = 0; k < 200; ++k) formula += fmt::format("; y{0} = sum(x*{0} + {0})", k);
+  const Graph graph = optimised(formula, {{"x", {7, 9}}});
+  const Partition partition = fuse(graph);
+  CHECK(partition.groups.size() >= 4);
+  for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+    const Load load = load_of(graph, partition, g);
+    CHECK(load.primitives <= KernelLimits{}.primitives);
   }
 }
 
