@@ -19,7 +19,7 @@ inline std::vector<std::uint32_t> count_uses(const ir::Graph& graph) {
 }
 
 /// Walks `graph` in topological order and calls `rule(Graph& out, ir::Node node) -> NodeId` for each node. Inputs are copied without a
-/// call. `rule` may take the node's id in `graph` as a third argument. The node's operands are already ids of `out`. New nodes get the
+/// call. `rule` may take the node's id in `graph` as a third argument, and the new ids of all previous nodes as a fourth. The node's operands are already ids of `out`. New nodes get the
 /// source line and origin of the old node. Takes linear time.
 template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
   ir::Graph out = graph.empty_copy();
@@ -35,6 +35,8 @@ template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
       node.operands = out.intern(operands);
     }
     if (node.op == ir::Op::Input) now[id] = out.add(node);
+    else if constexpr (std::is_invocable_v<F, ir::Graph&, ir::Node, ir::NodeId, const std::vector<ir::NodeId>&>)
+      now[id] = rule(out, node, id, now);
     else if constexpr (std::is_invocable_v<F, ir::Graph&, ir::Node, ir::NodeId>) now[id] = rule(out, node, id);
     else now[id] = rule(out, node);
   }

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "compiler/fold.h"
+#include "compiler/join_puts.h"
 #include "compiler/rewrite.h"
 #include "compiler/spread.h"
 #include "ir/order.h"
@@ -528,6 +529,6 @@ Graph with_joined_pads(Graph graph) {
 
 }  // namespace
 
-Graph simplify(const Graph& graph) { return with_joined_pads(rewrite(graph, simplified)); }
+Graph simplify(const Graph& graph) { return with_joined_pads(rewrite(join_puts(graph), simplified)); }
 
 }  // namespace onepass::compiler

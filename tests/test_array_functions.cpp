@@ -412,6 +412,31 @@ TEST_CASE("array functions: of several updates of an element, the last, the mini
   }
 }
 
+// compiler/join_puts: later writes win, parts overlap or are read in between, and the derivatives are chains of writes, too.
+TEST_CASE("array functions: many writes one after the other", "[functions]") {
+  const char* const bases[] = {"x", "full([9, 7], 3)", "x*0 + 2", "zeros([9, 7])"};
+  const DType types[] = {f32, f64, f16, f32};
+  for (const int kind : {0, 1, 2, 3}) {
+    std::string formula = fmt::format("a0 = {}", bases[kind]);
+    int n = 0;
+    const auto write = [&](const std::string& at, const std::string& value) {
+      formula += fmt::format("; a{} = put(a{}, {}, {})", n + 1, n, at, value);
+      ++n;
+    };
+    for (int k = 0; k < 30; ++k) {
+      write(fmt::format("[{}, {}]", k * 5 % 9, k * k % 7), fmt::format("v[{}]*{}", k % 9, k));
+      if (kind == 1 && k % 6 == 3) write(fmt::format("[{}, 1:4]", k % 9), "v[1:4]");
+      if (kind == 1 && k == 20) write("[::2, ::-3]", "v[:5, none]");
+      if (kind == 2 && k == 17) formula += fmt::format("; s = sum(a{})", n), write("[0, 0]", "s");
+      if (kind == 3 && k % 5 == 0) write(fmt::format("[{}, 2:]", k % 9), "7");
+    }
+    formula += fmt::format("; y = a{}*x", n);
+    const NamedArrays inputs = {{"x", random_array({9, 7}, types[kind])}, {"v", random_array({9}, types[kind])}};
+    same_everywhere(formula, inputs);
+    same_everywhere(formula + "; dx, dv = grad(sum(y*y), [x, v])", inputs);
+  }
+}
+
 TEST_CASE("array functions: writing in every mode, type and layout", "[functions]") {
   const Array k = formula("cast(x*3, i32)")({random_array({6})});
   const NamedArrays all = {{"x", random_array({5, 7})},

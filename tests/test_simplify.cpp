@@ -11,8 +11,10 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "golden.h"
 #include "ir/build.h"
 #include "ir/reference.h"
 #include "node_text.h"
@@ -614,4 +616,19 @@ TEST_CASE("simplify: time is linear in nodes", "[simplify]") {
   // 256 for quadratic time.
   const double small = seconds(64'000), large = seconds(1'024'000);
   CHECK(large < 80 * small);
+}
+
+TEST_CASE("simplify: many writes into one array are joined, few are not", "[simplify]") {
+  const auto ops = [](int writes, std::string_view base) {
+    std::string formula = fmt::format("a0 = {}", base);
+    for (int k = 0; k < writes; ++k) formula += fmt::format("; a{} = put(a{}, [{}, {}], v[{}])", k + 1, k, k % 9, k / 9, k % 5);
+    const Graph graph = test::optimised(formula + fmt::format("; y = a{}*2", writes), {{"x", {9, 9}}, {"v", {5}}});
+    std::pair<int, int> all;  // comparisons with writes, and arrays of parts
+    for (NodeId id = 0; id < graph.size(); ++id) all.first += graph[id].op == Op::Where, all.second += graph[id].op == Op::Piecewise;
+    return all;
+  };
+  CHECK(ops(7, "x") == std::pair(7, 0));
+  CHECK(ops(8, "x") == std::pair(1, 2));
+  CHECK(ops(80, "x") == std::pair(1, 2));
+  CHECK(ops(80, "full([9, 9], 4)") == std::pair(0, 1));
 }
