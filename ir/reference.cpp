@@ -521,6 +521,7 @@ template <class T, bool kMax> void scan_extreme(std::int64_t count, std::int64_t
   if (indexing == Indexing::CrossEntropy)
     throw IndexError("cross_entropy: the label " + index + " of sample " + place + " is out of range: there are " + extent + " classes" +
                      where);
+  if (indexing == Indexing::Quantile) throw IndexError("quantile: q must be from 0 to 1, and one is not" + where);
   throw IndexError(std::string(text_of(indexing)) + ": the index " + index + " at " + place + " is out of range: axis " +
                    std::to_string(attributes[1]) + " has extent " + extent + where);
 }
@@ -786,7 +787,11 @@ class Evaluator {
         for (std::int64_t i = 0; i < n; ++i) {
           worked_(1);
           const bool above = std::cmp_greater_equal(index[i], extent);
-          if (above || std::cmp_less(index[i], -extent)) fail_index(graph_, id, i, std::to_string(index[i]));
+          if (above || std::cmp_less(index[i], -extent)) {
+            // the values of bincount may be negative integers, cast to u64
+            const bool is_signed = static_cast<Indexing>(graph_.attributes(id)[2]) == Indexing::Bincount;
+            fail_index(graph_, id, i, is_signed ? std::to_string(static_cast<std::int64_t>(index[i])) : std::to_string(index[i]));
+          }
           to[i] = static_cast<std::int64_t>(index[i]);
           if (to[i] < 0) to[i] += extent;
         }

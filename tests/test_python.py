@@ -84,6 +84,7 @@ class Operators(Test):
         self.check("var", lambda x: op.var(x, axis=0, ddof=1), "var(x, axis=0, ddof=1)", x=x)
         for name in "cumsum cumprod cummax cummin".split():
             f = getattr(op, name)
+            self.check(name, lambda x: f(x), f"{name}(reshape(x, [-1]), 0)", x=x)
             self.check(name, lambda x: f(x, 1), f"{name}(x, 1)", x=x)
             self.check(name, lambda x: f(x, axis=0, reverse=True), f"{name}(x, axis=0, reverse=true)", x=x)
         self.check("softmax", lambda x: op.softmax(x, 1), "softmax(x, 1)", x=x)
@@ -113,7 +114,9 @@ class Operators(Test):
             (lambda x, y: op.pad(x, (1, 0), (0, 2), 7), "pad(x, [1, 0], [0, 2], 7)"),
             (lambda x, y: op.tile(x, (2, 1)), "tile(x, [2, 1])"),
             (lambda x, y: op.repeat(x, 2, 0), "repeat(x, 2, 0)"),
+            (lambda x, y: op.repeat(x, 2), "repeat(reshape(x, [-1]), 2, 0)"),
             (lambda x, y: op.roll(x, 2, 1), "roll(x, 2, 1)"),
+            (lambda x, y: op.roll(x, (1, -2), (0, 1)), "roll(roll(x, 1, 0), -2, 1)"),
             (lambda x, y: op.matmul(x, y.T), "matmul(x, transpose(y))"),
             (lambda x, y: op.dot(x, y.T), "dot(x, transpose(y))"),
             (lambda x, y: op.outer(x[0], y[0]), "outer(x[0], y[0])"),

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "module.h"
@@ -181,11 +183,13 @@ void def_spread(nb::module_& m, const char* name, Spread f) {
 void def_scan(nb::module_& m, const char* name, Scan f) {
   m.def(
       name,
-      [name, f](nb::handle x, int axis, bool reverse) {
-        return apply(name, fmt::format("{};{}", axis, reverse), {x},
-                     [f, axis, reverse](std::span<const Operand> v) { return f(v[0], axis, reverse); });
+      [name, f](nb::handle x, std::optional<int> axis, bool reverse) {
+        return apply(name, fmt::format("{};{}", axis ? std::to_string(*axis) : "flat", reverse), {x},
+                     [f, axis, reverse](std::span<const Operand> v) {
+                       return axis ? f(v[0], *axis, reverse) : f(onepass::reshape(v[0], {-1}), 0, reverse);
+                     });
       },
-      nb::arg("x"), nb::arg("axis"), nb::arg("reverse") = false);
+      nb::arg("x"), nb::arg("axis") = nb::none(), nb::arg("reverse") = false);
 }
 
 std::string listed(const std::vector<std::int64_t>& list) { return fmt::format("{}", fmt::join(list, ",")); }
@@ -386,17 +390,30 @@ void bind_views(nb::module_& m) {
       nb::arg("x"), nb::arg("low"), nb::arg("high"), nb::arg("value") = nb::none(), nb::arg("mode") = "constant");
   m.def(
       "repeat",
-      [](nb::handle x, std::int64_t times, int axis) {
-        return apply("repeat", fmt::format("{};{}", times, axis), {x},
-                     [=](std::span<const Operand> v) { return onepass::repeat(v[0], times, axis); });
+      [](nb::handle x, std::int64_t times, std::optional<int> axis) {
+        return apply("repeat", fmt::format("{};{}", times, axis ? std::to_string(*axis) : "flat"), {x}, [=](std::span<const Operand> v) {
+          return axis ? onepass::repeat(v[0], times, *axis) : onepass::repeat(onepass::reshape(v[0], {-1}), times, 0);
+        });
       },
-      nb::arg("x"), nb::arg("times"), nb::arg("axis"));
+      nb::arg("x"), nb::arg("times"), nb::arg("axis") = nb::none());
   m.def(
       "roll",
-      [](nb::handle x, std::int64_t shift, nb::handle axis) {
+      [](nb::handle x, std::variant<std::int64_t, std::vector<std::int64_t>> shift, nb::handle axis) {
+        if (const auto* by = std::get_if<std::vector<std::int64_t>>(&shift)) {  // one shift for each axis, as in NumPy
+          const auto axes = nb::cast<std::vector<int>>(axis);
+          if (by->empty() || axes.size() != by->size())
+            throw onepass::ValueError(
+                fmt::format("roll: {} shifts given for {} axes. Pass one shift for each axis", by->size(), axes.size()));
+          return apply("roll", fmt::format("{};{}", listed(*by), fmt::join(axes, ",")), {x}, [by = *by, axes](std::span<const Operand> v) {
+            Tensor y = onepass::roll(v[0], by[0], axes[0]);
+            for (std::size_t k = 1; k < by.size(); ++k) y = onepass::roll(y, by[k], axes[k]);
+            return y;
+          });
+        }
         const AxesGiven axes(axis);
-        return apply("roll", fmt::format("{};{}", shift, axes.text()), {x},
-                     [=](std::span<const Operand> v) { return onepass::roll(v[0], shift, axes.get()); });
+        const std::int64_t by = std::get<std::int64_t>(shift);
+        return apply("roll", fmt::format("{};{}", by, axes.text()), {x},
+                     [=](std::span<const Operand> v) { return onepass::roll(v[0], by, axes.get()); });
       },
       nb::arg("x"), nb::arg("shift"), nb::arg("axis") = nb::none());
   def_joined(m, "concat", &onepass::concat);
