@@ -763,7 +763,29 @@ class Drawer {
     if (random_.one_in(8)) return add("searchsorted(sort(reshape($0, [-1])), $0)", {x});
     return add(fmt::format(fmt::runtime(random_.of(texts)), axis), {x});
   }
+  // A host loop that writes single elements, and some ranges.
+  bool many_written(int x) {
+    const Shape of = shape(x);
+    if (of.empty() || ir::element_count(of) == 0) return false;
+    const auto place = [&](bool has_ranges) {
+      std::string at;
+      for (const std::int64_t n : of) {
+        const std::int64_t index = random_.below(n);
+        at += at.empty() ? "" : ", ";
+        if (has_ranges && random_.one_in(3)) at += random_.one_in(3) ? ":" : fmt::format("{}:", index);
+        else at += fmt::format("{}", random_.one_in(4) ? index - n : index);
+      }
+      return at;
+    };
+    std::string text = random_.one_in(3) ? "($0*0 + 2)" : random_.one_in(2) ? "where($0 > 0, 1, $0)" : "$0";
+    const std::int64_t all = 6 + random_.below(12);
+    for (std::int64_t k = 0; k < all; ++k)
+      text = fmt::format("put({}, [{}], {})", text, place(random_.one_in(4)),
+                         random_.one_in(3) ? fmt::format("{}", k) : fmt::format("$0[{}]", place(false)));
+    return add(text, {x});
+  }
   bool written(int x) {
+    if (random_.one_in(4)) return many_written(x);
     static constexpr std::string_view texts[] = {"put($0, [{}:], 2)",
                                                  "put($0, [..., ::2], $0[..., :1], \"add\")",
                                                  "put($0, [...], 1 - $0, \"max\")",
