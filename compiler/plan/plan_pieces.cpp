@@ -3,15 +3,15 @@
 
 namespace onepass::compiler {
 
-std::vector<Planner::Box> Planner::boxes_of(NodeId id) const {
-  const List attributes = graph_.attributes(id), operands = graph_.operands(id);
+std::size_t Planner::count_boxes(NodeId id) const {
   const std::size_t rank = graph_.shape(id).size();
-  std::vector<Box> out;
-  if (rank == 0) return {{static_cast<NodeId>(operands[0]), {}, {}}};
-  for (std::size_t k = 0; k < attributes.size() / (2 * rank); ++k)
-    out.push_back(
-        {static_cast<NodeId>(operands[k]), attributes.subspan(2 * rank * k, rank), attributes.subspan(2 * rank * k + rank, rank)});
-  return out;
+  return rank == 0 ? 1 : graph_.attributes(id).size() / (2 * rank);
+}
+
+Planner::Box Planner::box_of(NodeId id, std::size_t k) const {
+  const List attributes = graph_.attributes(id);
+  const std::size_t rank = graph_.shape(id).size(), at = 2 * rank * k;
+  return {graph_.operand(id, static_cast<int>(k)), attributes.subspan(at, rank), attributes.subspan(at + rank, rank)};
 }
 
 Planner::Lies Planner::compose_box(const Box& box, std::uint32_t map, std::uint32_t& operand_map) {
@@ -76,13 +76,27 @@ std::uint32_t Planner::loop_to_interleave(const Expression& e, std::int64_t by) 
 }
 
 std::vector<std::uint32_t> Planner::pieces_of(NodeId id, std::uint32_t map) {
-  const std::vector<Box> boxes = boxes_of(id);
+  const std::size_t boxes = count_boxes(id);
   std::vector<std::uint32_t> out(graph_.operands(id).size(), kNone);
   std::vector<std::size_t> met;
-  bool elsewhere = out.size() > boxes.size();
-  for (std::size_t k = 0; k < boxes.size(); ++k) {
+  bool elsewhere = out.size() > boxes;
+  struct Range {
+    std::int64_t low, high;
+  };
+  std::vector<Range> needed(graph_.shape(id).size());
+  for (std::size_t i = 0; i < needed.size(); ++i) range_of(expressions_[maps_[map][i]], needed[i].low, needed[i].high);
+  const auto is_apart = [&](const Box& box) {  // most of many boxes are, when the loops are cut
+    for (std::size_t i = 0; i < box.start.size(); ++i) {
+      const std::int64_t first = box.start[i], last = first + (graph_.shape(box.operand)[i] - 1) * box.step[i];
+      if (std::max(first, last) < needed[i].low || std::min(first, last) > needed[i].high) return true;
+    }
+    return false;
+  };
+  for (std::size_t k = 0; k < boxes; ++k) {
+    const Box box = box_of(id, k);
+    if (is_apart(box) && graph_.elements(box.operand) != 0) continue;
     std::uint32_t operand_map = kNone;
-    const Lies lies = compose_box(boxes[k], map, operand_map);
+    const Lies lies = compose_box(box, map, operand_map);
     if (wanted_ != Wanted::Nothing) return out;
     if (lies == Lies::Outside) continue;
     out[k] = operand_map;
@@ -93,12 +107,12 @@ std::vector<std::uint32_t> Planner::pieces_of(NodeId id, std::uint32_t map) {
     return out;
   }
   const bool has_zero = graph_[id].op == Op::Pad;
-  if (met.size() + (elsewhere || has_zero) > 1) cut_between(id, map, boxes, met);
+  if (met.size() + (elsewhere || has_zero) > 1) cut_between(id, map, met);
   if (elsewhere) out.back() = maps_({maps_[map].back()});
   return out;
 }
 
-void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& boxes, const std::vector<std::size_t>& met) {
+void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<std::size_t>& met) {
   if (in_sequence() || pieces_ >= kMostPieces) return;
   const std::vector<std::uint32_t> axes = maps_[map];
   const std::int64_t alternating = alternating_boxes(id);
@@ -110,7 +124,7 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
   }
   std::int64_t elements = 1;
   for (const Loop& l : loops_) elements *= l.extent;
-  const bool few = boxes.size() <= kFewBoxes;
+  const bool few = count_boxes(id) <= kFewBoxes;
   if (few && (elements < kPieceElements || cuts_ == Cuts::None)) return;
   std::uint32_t best = kNone;
   std::vector<std::int64_t> best_cuts;
@@ -121,8 +135,9 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& 
     if (loops_[loop].phases != 1 || loop >= best) continue;
     std::vector<std::int64_t> cuts;
     for (const std::size_t k : met) {
-      const std::int64_t n = graph_.shape(boxes[k].operand)[i], last = boxes[k].start[i] + (n - 1) * boxes[k].step[i];
-      for (const std::int64_t edge : {std::min(boxes[k].start[i], last), std::max(boxes[k].start[i], last) + 1}) {
+      const Box box = box_of(id, k);
+      const std::int64_t last = box.start[i] + (graph_.shape(box.operand)[i] - 1) * box.step[i];
+      for (const std::int64_t edge : {std::min(box.start[i], last), std::max(box.start[i], last) + 1}) {
         const std::int64_t at = e.terms[0].coefficient == 1 ? edge - e.offset : e.offset - edge + 1;
         if (at > 0 && at < loops_[loop].extent) cuts.push_back(at);
       }
@@ -151,7 +166,7 @@ void Planner::keep_longest(std::vector<std::int64_t>& cuts, std::int64_t extent)
 }
 
 std::uint32_t Planner::joined(NodeId id, const Demand& d) {
-  const std::size_t boxes = boxes_of(id).size();
+  const std::size_t boxes = count_boxes(id);
   const std::uint32_t outer = maps_[d.map].back();
   std::uint32_t value = kNone;
   if (d.piece_maps.size() > boxes && d.piece_maps.back() != kNone)

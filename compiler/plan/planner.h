@@ -214,7 +214,8 @@ class Planner {
   std::uint32_t compose(NodeId id, std::uint32_t map);
 
   // ---- plan_pieces.cpp: boxes of a Pad or a Piecewise
-  std::vector<Box> boxes_of(NodeId id) const;
+  std::size_t count_boxes(NodeId id) const;
+  Box box_of(NodeId id, std::size_t k) const;
   // Returns how the loop indices relate to a box. Sets the map of the box's operand, with its predicate narrowed to the box.
   Lies compose_box(const Box& box, std::uint32_t map, std::uint32_t& operand_map);
   // Returns the last loop if its iterations should compute `by` indices each, for a box of steps of `by` along `e`; else kNone.
@@ -222,7 +223,7 @@ class Planner {
   // Returns the maps of the operands that the loop indices can reach. May request other loops first.
   std::vector<std::uint32_t> pieces_of(NodeId id, std::uint32_t map);
   // Requests loops cut at an edge of these boxes, or an interleaved last loop, if only one loop moves through them.
-  void cut_between(NodeId id, std::uint32_t map, const std::vector<Box>& boxes, const std::vector<std::size_t>& met);
+  void cut_between(NodeId id, std::uint32_t map, const std::vector<std::size_t>& met);
   static void keep_longest(std::vector<std::int64_t>& cuts, std::int64_t extent);
   // Returns the value that selects between the boxes that the loop indices can reach.
   std::uint32_t joined(NodeId id, const Demand& d);
