@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "compiler/axis_symbols.h"
+#include "compiler/rewrite.h"
 
 namespace onepass::compiler {
 
@@ -26,29 +27,23 @@ namespace {
 class Distribution {
  public:
   /// The sums in `kept` stay as they are.
-  Distribution(const Graph& graph, const std::set<NodeId>& kept)
-      : graph_(graph), kept_(kept), out_(graph.empty_copy()), made_(graph.size(), kNoNode) {
+  Distribution(const Graph& graph, const std::set<NodeId>& kept) : graph_(graph), kept_(kept) {
     for (NodeId id = 0; id < graph.size(); ++id)
       if (is_sum(id) && kinds_.size() < kMostKinds) kinds_.try_emplace(kind_of(id), graph.size());
   }
 
   Graph run() {
-    for (NodeId id = 0; id < graph_.size(); ++id) {
-      out_.current_source = graph_.source_of[id];
-      out_.current_origin = graph_.origin_of[id] == kNoNode ? kNoNode : made_[graph_.origin_of[id]];
+    return rewrite(graph_, [&](Graph& out, const Node& node, NodeId id, const std::vector<NodeId>& now) -> NodeId {
+      out_ = &out, made_ = &now;
       for (auto& [kind, nodes] : kinds_) {
         for (const std::int64_t o : graph_.operands(id))
           nodes.depth[id] = std::max(nodes.depth[id], nodes.depth[static_cast<std::size_t>(o)]);
-        if (is_reduction(graph_[id].op) && kind_of(id) == kind) ++nodes.depth[id];
+        if (is_reduction(node.op) && kind_of(id) == kind) ++nodes.depth[id];
         nodes.height[id] = height_of(id, kind, nodes);
       }
       const std::optional<NodeId> sum = distributed(id);
-      made_[id] = sum ? *sum : copied(id);
-    }
-    for (const NodeId id : graph_.outputs) out_.outputs.push_back(made_[id]);
-    out_.current_source = 0;
-    out_.current_origin = kNoNode;
-    return std::move(out_);
+      return sum ? *sum : out.add(node);
+    });
   }
   /// The distributed sums of the input graph, each with the sums of the output graph that replace it.
   const std::vector<std::pair<NodeId, std::vector<NodeId>>>& distributed() const { return distributed_; }
@@ -82,8 +77,8 @@ class Distribution {
 
   const Graph& graph_;
   const std::set<NodeId>& kept_;
-  Graph out_;
-  std::vector<NodeId> made_;
+  Graph* out_ = nullptr;                       // of the current call of rewrite()
+  const std::vector<NodeId>* made_ = nullptr;  // by node: its new id
   std::vector<std::pair<NodeId, std::vector<NodeId>>> distributed_;
   std::map<Kind, Nodes> kinds_;
 
@@ -118,31 +113,24 @@ class Distribution {
     return static_cast<std::uint8_t>(most + 1);
   }
 
-  NodeId copied(NodeId id) {
-    return copied(id, graph_[id].shape, [&](NodeId o) { return made_[o]; });
-  }
-  template <class F> NodeId copied(NodeId id, ListId shape, F&& operand) {
-    Node node = graph_[id];
-    node.shape = shape;
-    if (node.operands) {
-      std::vector<std::int64_t> operands;
-      for (const std::int64_t o : graph_.operands(id)) operands.push_back(operand(static_cast<NodeId>(o)));
-      node.operands = out_.intern(operands);
-    }
-    return out_.add(node);
-  }
-
   /// Returns a value that is equal along the summed axes, without them.
   NodeId reduced(NodeId id) {
     if (const auto at = reduced_.find(id); at != reduced_.end()) return at->second;
     const ListId shape = graph_[sum_].shape;
-    if (graph_[id].op != Op::Broadcast) return reduced_[id] = copied(id, shape, [&](NodeId o) { return reduced(o); });
+    if (graph_[id].op != Op::Broadcast) {
+      Node node = graph_[id];
+      node.shape = shape;
+      std::vector<std::int64_t> operands;
+      for (const std::int64_t o : graph_.operands(id)) operands.push_back(reduced(static_cast<NodeId>(o)));
+      node.operands = out_->intern(operands);
+      return reduced_[id] = out_->add(node);
+    }
     const NodeId from = graph_.operand(id, 0);
     std::vector<std::int64_t> extents(graph_.shape(id).begin(), graph_.shape(id).end());
     for (const std::int64_t axis : graph_.attributes(sum_)) extents[static_cast<std::size_t>(axis)] = 1;
-    const ListId wide = out_.intern(extents);
-    const NodeId now = graph_[from].shape == wide ? made_[from] : out_.add(Op::Broadcast, graph_[id].dtype, wide, {made_[from]});
-    return reduced_[id] = out_.add(Op::Reshape, graph_[id].dtype, shape, {now});
+    const ListId wide = out_->intern(extents);
+    const NodeId now = graph_[from].shape == wide ? (*made_)[from] : out_->add(Op::Broadcast, graph_[id].dtype, wide, {(*made_)[from]});
+    return reduced_[id] = out_->add(Op::Reshape, graph_[id].dtype, shape, {now});
   }
 
   bool is_known(NodeId id) const { return nodes_->depth[id] < nodes_->depth[graph_.operand(sum_, 0)]; }
@@ -166,7 +154,7 @@ class Distribution {
   NodeId without_factors(NodeId id, Factors& factors, bool& is_negative) {
     if (is_known(id)) {
       depth_ = std::max(depth_, nodes_->depth[id]);
-      return made_[id];
+      return (*made_)[id];
     }
     const Node n = graph_[id];
     if (++steps_ > kMostSteps) return kNoNode;
@@ -183,7 +171,7 @@ class Distribution {
       if (factors[k].as == Factor::As::Product || factors[k].as == Factor::As::Cotangent) factors[k].as = Factor::As::ZeroProduct;
       if (factors[k].as == Factor::As::Divisor) factors[k].as = Factor::As::ZeroDivisor;
     }
-    return right == kNoNode ? kNoNode : out_.add(n.op, n.dtype, n.shape, {left, right});
+    return right == kNoNode ? kNoNode : out_->add(n.op, n.dtype, n.shape, {left, right});
   }
 
   /// Adds the terms of a sum of products, times `factors`. Returns false if a term is not known early enough.
@@ -204,7 +192,7 @@ class Distribution {
     return terms.back().value != kNoNode;
   }
 
-  NodeId binary(Op op, NodeId a, NodeId b) { return out_.add(op, out_[a].dtype, out_[a].shape, {a, b}); }
+  NodeId binary(Op op, NodeId a, NodeId b) { return out_->add(op, (*out_)[a].dtype, (*out_)[a].shape, {a, b}); }
 
   /// Returns the terms, which have the same factors, as one sum times the factors.
   NodeId sum_of(const Factors& factors, std::vector<Term> terms, std::vector<NodeId>& sums) {
@@ -216,21 +204,21 @@ class Distribution {
     for (std::size_t k = 1; k < terms.size() && !all_equal; ++k)
       value = binary(terms[k].is_negative == all_negative ? Op::Add : Op::Sub, value, terms[k].value);
     const Node node = graph_[sum_];
-    NodeId sum = out_.add(Op::ReduceSum, node.dtype, node.shape, {value}, graph_.attributes(sum_));
+    NodeId sum = out_->add(Op::ReduceSum, node.dtype, node.shape, {value}, graph_.attributes(sum_));
     sums.push_back(sum);
     if (all_equal && terms.size() > 1)
-      sum = binary(Op::Mul, sum, out_.constant(node.dtype, node.shape, bits_of(node.dtype, static_cast<double>(terms.size()))));
+      sum = binary(Op::Mul, sum, out_->constant(node.dtype, node.shape, bits_of(node.dtype, static_cast<double>(terms.size()))));
     for (const Factor& f : factors) {
       const NodeId by = reduced(f.node);
       switch (f.as) {
         case Factor::As::Product: sum = binary(Op::Mul, sum, by); break;
         case Factor::As::ZeroProduct: sum = binary(Op::Mul0, sum, by); break;
         case Factor::As::Divisor: sum = binary(Op::Div, sum, by); break;
-        case Factor::As::ZeroDivisor: sum = binary(Op::Mul0, sum, out_.add(Op::Reciprocal, node.dtype, node.shape, {by})); break;
+        case Factor::As::ZeroDivisor: sum = binary(Op::Mul0, sum, out_->add(Op::Reciprocal, node.dtype, node.shape, {by})); break;
         case Factor::As::Cotangent: sum = binary(Op::Mul0, by, sum); break;
       }
     }
-    return all_negative ? out_.add(Op::Neg, node.dtype, node.shape, {sum}) : sum;
+    return all_negative ? out_->add(Op::Neg, node.dtype, node.shape, {sum}) : sum;
   }
 
   /// Returns the sum, computed from sums that are known earlier, or nullopt.

@@ -1,4 +1,5 @@
-// relax: rewrites that depart from strict arithmetic, as the caller allows. Only floats change; views and reductions stay as they are.
+// relax: rewrites that depart from strict arithmetic, as the caller allows. Only floats change; views stay as they are. Reductions
+// keep their order, but distribute_sums changes what they add.
 //   reassociate   compiler/reassociate.cpp, then compiler/distribute_sums.cpp
 //   approximate   c + tanh(u) -> (c - 1) + 2*sigmoid(2*u)     for a uniform c
 //                 1 - tanh(u)*tanh(u) -> 4*s*(1 - s), s = sigmoid(2*u), if tanh(u) has no other use: the derivative of such a sum

@@ -19,8 +19,8 @@ inline std::vector<std::uint32_t> count_uses(const ir::Graph& graph) {
 }
 
 /// Walks `graph` in topological order and calls `rule(Graph& out, ir::Node node) -> NodeId` for each node. Inputs are copied without a
-/// call. `rule` may take the node's id in `graph` as a third argument, and the new ids of all previous nodes as a fourth. The node's operands are already ids of `out`. New nodes get the
-/// source line and origin of the old node. Takes linear time.
+/// call. `rule` may take the node's id in `graph` as a third argument, and the new ids of all previous nodes as a fourth. The node's
+/// operands are already ids of `out`. New nodes get the source line and origin of the old node. Takes linear time.
 template <class F> ir::Graph rewrite(const ir::Graph& graph, F rule) {
   ir::Graph out = graph.empty_copy();
   std::vector<ir::NodeId> now(graph.size(), ir::kNoNode);
