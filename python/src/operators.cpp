@@ -399,18 +399,17 @@ void bind_views(nb::module_& m) {
   m.def(
       "roll",
       [](nb::handle x, std::variant<std::int64_t, std::vector<std::int64_t>> shift, nb::handle axis) {
+        const AxesGiven axes(axis);
         if (const auto* by = std::get_if<std::vector<std::int64_t>>(&shift)) {  // one shift for each axis, as in NumPy
-          const auto axes = nb::cast<std::vector<int>>(axis);
-          if (by->empty() || axes.size() != by->size())
+          if (by->empty() || axes.list.size() != by->size())
             throw onepass::ValueError(
-                fmt::format("roll: {} shifts given for {} axes. Pass one shift for each axis", by->size(), axes.size()));
-          return apply("roll", fmt::format("{};{}", listed(*by), fmt::join(axes, ",")), {x}, [by = *by, axes](std::span<const Operand> v) {
-            Tensor y = onepass::roll(v[0], by[0], axes[0]);
-            for (std::size_t k = 1; k < by.size(); ++k) y = onepass::roll(y, by[k], axes[k]);
+                fmt::format("roll: {} shifts given for {} axes. Pass one shift for each axis", by->size(), axes.list.size()));
+          return apply("roll", fmt::format("{};{}", listed(*by), axes.text()), {x}, [by = *by, axes](std::span<const Operand> v) {
+            Tensor y = onepass::roll(v[0], by[0], Axes(axes.list[0]));
+            for (std::size_t k = 1; k < by.size(); ++k) y = onepass::roll(y, by[k], Axes(axes.list[k]));
             return y;
           });
         }
-        const AxesGiven axes(axis);
         const std::int64_t by = std::get<std::int64_t>(shift);
         return apply("roll", fmt::format("{};{}", by, axes.text()), {x},
                      [=](std::span<const Operand> v) { return onepass::roll(v[0], by, axes.get()); });
