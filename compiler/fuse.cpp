@@ -683,11 +683,19 @@ class Fuser {
     return key;
   }
 
+  // True if computing the value again in another fusion group costs more than a load. Results of reductions need a further sweep. A single
+  // element costs little in any case, but each element that a kernel reads is an argument.
+  bool costs_more_than_load(NodeId id) const {
+    constexpr std::uint32_t kMostOfElement = 4;
+    if (ir::is_contraction(graph_[id].op)) return inline_cost_[id] > kRoundTrip;  // fuse() looks for products
+    return ir::is_reduction(graph_[id].op) || inline_cost_[id] > (graph_.elements(id) == 1 ? kMostOfElement : kRoundTrip);
+  }
   // Records that the group computes the values from which it computes a root. A value that an earlier group computes, too, is materialized
-  // there if computing it again costs more than a round trip.
+  // there if computing it again costs more than a load.
   void claim(NodeId root, std::uint32_t group) {
     if (options_.unfused) return;
     std::vector<NodeId> open = {root}, again;
+    std::unordered_set<NodeId> met;
     if (first_[root] == Partition::kNoGroup) first_[root] = group;
     while (!open.empty()) {
       const NodeId id = open.back();
@@ -698,8 +706,9 @@ class Fuser {
         if (first_[value] == Partition::kNoGroup) {
           first_[value] = group;
           open.push_back(value);
-        } else if (first_[value] != group && inline_cost_[value] > static_cast<std::uint32_t>(kRoundTrip)) {
-          again.push_back(value);
+        } else if (first_[value] != group) {
+          if (costs_more_than_load(value)) again.push_back(value);
+          else if (rows_[value].any && met.insert(value).second) open.push_back(value);
         }
       }
     }
@@ -707,7 +716,7 @@ class Fuser {
   }
   // Materializes a value in a group that computes it anyway. Does nothing if the group's loops differ from the value's loops.
   void store_in(NodeId id, std::uint32_t group) {
-    if (partition_.group_of[id] != Partition::kNoGroup || partition_.groups[group].columns || graph_.elements(id) == 1) return;
+    if (partition_.group_of[id] != Partition::kNoGroup || partition_.groups[group].columns) return;
     if (group >= keys_.size()) return;
     const Rows& rows = rows_[id];
     if (rows.any && !covers(rows, graph_.shape(id))) return;

@@ -10,7 +10,7 @@
 
 namespace onepass::compiler {
 
-inline constexpr int kRoundTrip = 32;  // operations on each element that cost about as much as a store and a load
+inline constexpr std::uint32_t kRoundTrip = 32;  // operations on each element that cost about as much as a store and a load
 /// Values are pairs if there are this many of them for each element that they are computed from. Storing them takes far more memory than the
 /// program's arrays, so they are computed again by up to kMostOfPair operations.
 inline constexpr std::int64_t kPairs = 16;

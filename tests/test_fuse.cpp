@@ -381,6 +381,43 @@ TEST_CASE("fuse: factors of a row that are read once for the row and along it ar
   CHECK(partition.groups.size() == 1);
 }
 
+TEST_CASE("fuse: later kernels load results of reductions", "[fuse]") {
+  // Checks that one fusion group computes each reduction, and how many values a fusion group loads at most.
+  const auto check = [](const ir::Graph& graph, int most) {
+    const Partition partition = fuse(graph);
+    INFO(print(graph, partition));
+    std::vector<int> times(graph.size());
+    for (std::uint32_t g = 0; g < partition.groups.size(); ++g) {
+      std::vector<ir::NodeId> open = partition.groups[g].roots;
+      std::vector<bool> met(graph.size(), false);
+      int loaded = 0;
+      while (!open.empty()) {
+        const ir::NodeId id = open.back();
+        open.pop_back();
+        if (met[id]) continue;
+        met[id] = true;
+        if (partition.loads(graph, id, g)) {
+          ++loaded;
+          continue;
+        }
+        if (ir::is_reduction(graph[id].op)) ++times[id];
+        for (const std::int64_t o : graph.operands(id)) open.push_back(static_cast<ir::NodeId>(o));
+      }
+      CHECK(loaded <= most);
+    }
+    CHECK(std::ranges::max(times) == 1);
+  };
+  // A simulation: a cell above the limit gives to its neighbours. A step counts only if all steps before it had such a cell.
+  std::string formula = "x0 = x; run0 = sum(x) > 0";
+  for (int k = 0; k < 24; ++k)
+    formula += fmt::format("; t{0} = cast(x{0} > 3, i32); run{1} = run{0} and any(x{0} > 3);"
+                           " x{1} = where(run{1}, x{0} - 2*t{0} + pad(t{0}, [1], [0])[:-1] + pad(t{0}, [0], [1])[1:], x{0})",
+                           k, k + 1);
+  check(optimised((formula + "; x24").c_str(), {{"x", {1000}}}, i32), 12);
+  // The sum of a row is read again after a stencil across the rows.
+  check(optimised("m = mean(x, 1, keepdims=true); u = exp(tanh(x - m)); y = u + 2*pad(u, [1, 0], [0, 0])[:-1] + m", {{"x", {400, 500}}}), 3);
+}
+
 TEST_CASE("fuse: values that alternate along the last axis are materialized where each must be selected", "[fuse]") {
   const std::vector<std::pair<std::string, Shape>> two = {{"a", {40, 50}}, {"b", {40, 50}}};
   // The values are materialized if a reduction reads them. Otherwise, one kernel stores them next to each other.
