@@ -314,6 +314,20 @@ class Arrays(Test):
         x[:] = [[1.0], [2.0]]
         self.same(x, np.float32([[1, 1, 1], [2, 2, 2]]))
 
+    def test_element_types_without_a_dtype_are_named(self):
+        for x, name in (
+            (np.zeros(3, complex), "complex128"), (np.zeros(3, ">f4"), ">f4"), (np.array(["a"]), "<U1"), (np.zeros(3, "M8[s]"), "datetime64"),
+            (np.zeros(3, [("a", "f4"), ("b", "i2")]), "'a'"), (np.array([None]), "object"),
+        ):  # fmt: skip
+            for call in (op.asarray, op.sin, op.jit(lambda x: x + 1)):
+                with self.assertRaisesRegex(op.DTypeError, re.escape(name) + ".* has no dtype in onepass.*astype"):
+                    call(x)
+
+    def test_take_without_an_axis_is_of_all_elements(self):
+        x, i = array((3, 4)), np.array([[7, 0], [11, -1]])
+        for f in (op.take, op.jit(op.take)):
+            self.same(f(x, i), np.take(x, i))
+
     def test_masked_arrays_are_refused(self):
         x = np.arange(6, dtype=np.float32)
         m, target = np.ma.masked_array(x, x > 2), op.Array(np.zeros(6, np.float32))

@@ -424,10 +424,12 @@ void bind_indexing(nb::module_& m) {
                                 {"take_along_axis", &onepass::take_along_axis}})
     m.def(
         name,
-        [name = name, f = f](nb::handle x, nb::handle indices, int axis) {
-          return apply(name, fmt::format("{}", axis), {x, indices}, [f, axis](std::span<const Operand> v) { return f(v[0], v[1], axis); });
+        [name = name, f = f](nb::handle x, nb::handle indices, std::optional<int> axis) {
+          return apply(name, axis ? std::to_string(*axis) : "flat", {x, indices}, [f, axis](std::span<const Operand> v) {
+            return axis ? f(v[0], v[1], *axis) : f(onepass::reshape(v[0], {-1}), v[1], 0);
+          });
         },
-        nb::arg("x"), nb::arg("indices"), nb::arg("axis"));
+        nb::arg("x"), nb::arg("indices"), nb::arg("axis") = nb::none());
   for (const auto& [name, f] :
        {std::pair<const char*, Tensor (*)(const Operand&, const Operand&, const Operand&, int)>{"scatter_add", &onepass::scatter_add},
         {"index_add", &onepass::index_add}})

@@ -80,6 +80,15 @@ void refuse_mask(nb::handle h) {
         "where(mask, value, data)");
 }
 
+// Throws a DTypeError that names the array's own element type, or describes the buffer.
+[[noreturn]] void refuse_type(nb::handle h, std::string_view otherwise) {
+  const nb::object dtype = nb::getattr(h, "dtype", nb::none());
+  const std::string what = dtype.is_none() ? std::string(otherwise) : fmt::format("an array of {}", nb::cast<std::string>(nb::str(dtype)));
+  throw DTypeError(fmt::format("{} has no dtype in onepass; the dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64, in the byte "
+                               "order of this machine. Convert it first, for example with x.astype(\"float32\")",
+                               what));
+}
+
 bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   refuse_mask(h);
   Py_buffer view;
@@ -91,10 +100,9 @@ bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   if (borrowed) borrowed->add(view);
   DType dtype{};
   if (!dtype_of_format(view.format, static_cast<std::size_t>(view.itemsize), dtype))
-    throw DTypeError(fmt::format("no dtype corresponds to Python's buffer format '{}'", view.format ? view.format : ""));
+    refuse_type(h, fmt::format("a buffer of format '{}'", view.format ? view.format : ""));
   const auto rank = static_cast<std::size_t>(view.ndim);
-  if (rank > 0 && !(view.shape && view.strides))
-    throw DTypeError("the buffer has neither a shape nor strides, like the buffer of a NumPy datetime64 array; no dtype corresponds to it");
+  if (rank > 0 && !(view.shape && view.strides)) refuse_type(h, "a buffer without a shape or strides");
   if (view.ndim > kMaxRank) throw ShapeError(fmt::format("{} axes given; an array has at most {} axes", view.ndim, kMaxRank));
   std::int64_t shape[kMaxRank], strides[kMaxRank];
   for (std::size_t i = 0; i < rank; ++i) {
@@ -109,14 +117,27 @@ bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
   return true;
 }
 
+// True if the array's element type is a dtype of onepass.
+bool has_dtype(nb::handle h) {
+  try {
+    dtype_from(nb::getattr(h, "dtype", nb::none()));
+    return true;
+  } catch (const nb::builtin_exception&) { return false; }
+}
+
 bool array_from_dlpack(nb::handle h, Array& out) {
   if (!nb::hasattr(h, "__dlpack__")) return false;
   nb::object capsule;
   try {
-    capsule = h.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    try {
+      capsule = h.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    } catch (nb::python_error& e) {
+      if (!e.matches(PyExc_TypeError)) throw;
+      capsule = h.attr("__dlpack__")();  // before DLPack 1.0
+    }
   } catch (nb::python_error& e) {
-    if (!e.matches(PyExc_TypeError)) throw;
-    capsule = h.attr("__dlpack__")();  // before DLPack 1.0
+    if (e.matches(PyExc_BufferError) && !has_dtype(h)) refuse_type(h, "this array");
+    throw;
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     out = Array::from_dlpack_versioned(static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned")));
