@@ -306,6 +306,18 @@ TEST_CASE("halves: a result that another kernel reads is read unrounded", "[halv
     everywhere(formula, {x});
     everywhere(formula, {b});
   }
+  // The destination's strides do not matter to the kernel that reads the value.
+  const Formula both = formula("t = cast(cumsum(cast(x, f32), axis=0), f16); h = t; v = t - max(t)");
+  const FormulaResults plain = both({{"x", x}});
+  const Array v = Array::empty({40, 300}, f16), h = Array::empty({40, 310}, f16).slice(1, 3, 303);
+  both.into({{"h", h}, {"v", v}}, {{"x", x}});
+  CHECK(both.stats().fallbacks == 0);
+  int differing = 0;
+  for (std::int64_t i = 0; i < 40; ++i)
+    for (std::int64_t j = 0; j < 300; ++j)
+      for (const auto& [got, expected] : {std::pair{h, plain[0]}, {v, plain[1]}})
+        differing += float(got.at<op::Half>({i, j})) != float(expected.at<op::Half>({i, j}));
+  CHECK(differing == 0);
   // The mean of 2^k + 1 equal values is that value, in f16 and in f32; a rounded sum would overflow.
   const Array large = Array::full({4097}, 1000.0, f16);
   CHECK(everywhere("m = mean(large); y = large - m; z = m", {large})[1].item<op::Half>() == 1000.0f);

@@ -413,8 +413,12 @@ class GraphPoints {
   bool step(NodeId id, std::uint32_t at) {
     if (at == kOutside) return settle(id, at, kZeroValue);
     const ir::Node node = graph_[id];
-    if (loads(id, node.op))
-      return settle(id, at, leaf(Leaf::Memory, id, static_cast<std::uint64_t>(element_of(graph_.shape(id), layouts_[id], index(at)))));
+    if (loads(id, node.op)) {
+      static const Layout contiguous;  // kernels read the unrounded F32 copy of a half
+      const bool is_given = node.op == Op::Input || (has_lists_ && partition_.lists.reads(id));
+      const Layout& layout = is_half(node.dtype) && !is_given ? contiguous : layouts_[id];
+      return settle(id, at, leaf(Leaf::Memory, id, static_cast<std::uint64_t>(element_of(graph_.shape(id), layout, index(at)))));
+    }
     switch (ir::info(node.op).kind) {
       case ir::OpKind::Source:
         if (node.op == Op::Constant) return settle(id, at, constant_value(node.bits));
