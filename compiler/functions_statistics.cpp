@@ -293,6 +293,10 @@ std::vector<Value> histogram(Functions& f) {
     if (range.size() != 2) throw ValueError(fmt::format("histogram: `range` has {} numbers; it must be [lowest, highest]", range.size()));
     for (const Value& v : range)
       if (!f.r.shape(v).empty()) throw ShapeError(fmt::format("histogram: `range` must be two scalars, not {}", f.r.describe(v)));
+    const bool are_known = std::ranges::all_of(range, [](const Value& v) { return v.is_literal && v.literal.is_fixed(); });
+    if (are_known && !(range[0].literal.as_double() <= range[1].literal.as_double()))
+      throw ValueError(fmt::format("histogram: `range` is [{}, {}]; the first number must not be larger than the second",
+                                   text_of(range[0].literal), text_of(range[1].literal)));
     low = f.r.cast(range[0], DType::F64), high = f.r.cast(range[1], DType::F64);
   } else if (f.r.graph.elements(x.node) == 0) {
     low = f.r.cast(f.r.literal(0.0), DType::F64), high = f.r.cast(f.r.literal(1.0), DType::F64);

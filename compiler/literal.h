@@ -27,6 +27,8 @@ struct Literal {
   bool brought = false;       // from an argument or an extent: it varies by call, so it never selects code
   std::uint32_t derived = 0;  // 1 + its index in Numbers if it depends on an argument, so that each call recomputes it; else 0
   bool is_integer() const { return kind == Kind::Int || kind == Kind::UInt; }
+  /// True if the program has the number: it is the same in each call.
+  bool is_fixed() const { return !brought && derived == 0; }
   std::uint64_t as_unsigned() const { return static_cast<std::uint64_t>(integer); }
   double as_double() const {
     if (kind == Kind::Float) return real;

@@ -362,6 +362,7 @@ Value Recorder::bitcast(Value a, DType to) {
 
 Value Recorder::full(const Shape& shape, Value value, std::optional<DType> type, std::string_view name) {
   check_shape(name, shape, limits);
+  if (type && value.is_literal && value.literal.is_integer() && value.literal.is_fixed()) bits_of(value.literal, *type, name);
   Value v = type ? cast(value, *type) : node_of(value);
   if (!graph.shape(v.node).empty()) throw ShapeError(fmt::format("full: the value must be a scalar, not {}", describe(v)));
   return make(broadcast(v.node, graph.intern(shape)));

@@ -437,10 +437,21 @@ Array Array::from_bits(const std::vector<bool>& values, Extents shape) {
 
 // ---- wrapped memory ----
 
+namespace {
+// Throws ValueError unless the pointer may be the first element of an array that has elements.
+void check_first(const void* data, DType dtype, Extents shape) {
+  if (!data) throw ValueError(fmt::format("wrap: the pointer is null, but shape {} needs memory", text_of(shape)));
+  if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)  // C++ and GPU kernels cannot access misaligned elements
+    throw ValueError(fmt::format("wrap: address {2} is not {1}-byte aligned, as {0} requires. Copy the data or align it.", name_of(dtype),
+                                 size_of(dtype), data));
+}
+}  // namespace
+
 Array Array::wrap_checked(void* data, std::size_t count, DType dtype, Extents shape, bool read_only, detail::Shared<void> owner) {
   Array result = make(dtype, shape, "wrap");
   if (static_cast<std::uint64_t>(result.size_) != count)
     throw ShapeError(fmt::format("wrap: shape {} has {} elements, but the memory has {}", text_of(shape), result.size_, count));
+  if (result.size_ > 0) check_first(data, dtype, shape);
   result.data_ = data;
   result.read_only_ = read_only;
   result.storage_ = share_owner(std::move(owner));
@@ -483,10 +494,7 @@ Array Array::wrap_pointer_owned(void* data, DType dtype, Extents shape, Extents 
         __builtin_mul_overflow(bytes, static_cast<std::int64_t>(size_of(dtype)), &bytes))
       throw ShapeError(
           fmt::format("wrap: shape {} with strides {} spans more bytes than a 64-bit address can count", text_of(shape), text_of(strides)));
-    if (!data) throw ValueError(fmt::format("wrap: the pointer is null, but shape {} needs memory", text_of(shape)));
-    if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)  // C++ and GPU kernels cannot access misaligned elements
-      throw ValueError(fmt::format("wrap: address {2} is not {1}-byte aligned, as {0} requires. Copy the data or align it.", name_of(dtype),
-                                   size_of(dtype), data));
+    check_first(data, dtype, shape);
     std::copy(strides.begin(), strides.end(), result.dims() + result.rank_);
     read_only = read_only || elements_may_overlap(shape, strides);
     result.update();
@@ -649,6 +657,8 @@ Array Array::reshape(Extents shape) const {
   std::copy(shape.begin(), shape.end(), lengths.begin());
   const std::span<std::int64_t> wanted(lengths.data(), new_rank);
   if (const auto open = std::find(wanted.begin(), wanted.end(), -1); open != wanted.end()) {
+    if (std::find(open + 1, wanted.end(), -1) != wanted.end())
+      throw ShapeError(fmt::format("reshape: {} has several lengths of -1; only one may be left out", text_of(shape)));
     *open = 1;
     const std::int64_t others = count_elements("reshape", wanted, dtype_);
     if (others == 0 || size_ % others != 0)

@@ -284,6 +284,10 @@ TEST_CASE("array: wrap with strides stays inside the memory", "[array]") {
   CHECK_THROWS_AS(Array::wrap_pointer(values.data(), f32, {3, 3}, {INT64_MAX / 4, INT64_MAX / 4}, false), ShapeError);
   CHECK_THROWS_WITH(Array::wrap_pointer(reinterpret_cast<std::byte*>(values.data()) + 2, f32, {2}, {1}, false),
                     Contains("is not 4-byte aligned, as f32 requires"));
+  CHECK_THROWS_WITH(Array::wrap(std::span<float>(static_cast<float*>(nullptr), 5)),
+                    Contains("the pointer is null, but shape [5] needs memory"));
+  CHECK(Array::wrap(std::span<float>(static_cast<float*>(nullptr), 0)).size() == 0);
+  CHECK_THROWS_WITH(Array::zeros({4}, f32).reshape({-1, -1}), Contains("only one may be left out"));
   CHECK_NOTHROW(Array::wrap_pointer(reinterpret_cast<std::byte*>(values.data()) + 2, u16, {2}, {1}, false));
   const auto [first, last] = Array::wrap(values, {3}, {-4}, 11).byte_range();
   CHECK(first == reinterpret_cast<const std::byte*>(values.data() + 3));

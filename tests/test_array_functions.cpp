@@ -525,6 +525,9 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("bincount(v, 3)", "bincount: v f32[7] must be a vector of integers");
   says("bincount(i*0 - 1, 3)", "bincount: the index -1 at [0] is out of range: axis 0 has extent 3");
   says("histogram(v, 0)", "histogram: the number of bins is 0; it must be 1 or more");
+  says("histogram(v, 4, [3, 1])", "histogram: `range` is [3, 1]; the first number must not be larger than the second");
+  says("full([2], 300, u8)", "full: the literal 300 does not fit u8");
+  says("full([2], -1, u32)", "full: the literal -1 does not fit u32");
   says("histogram(v, 3, [1])", "histogram: `range` has 1 numbers; it must be [lowest, highest]");
   says("histogram(v, weights=x)", "histogram: the weights x f32[5, 7] must have the shape of v f32[7]");
   says("sort(s)", "sort: s f32[] has no axis");
