@@ -92,6 +92,10 @@ TEST_CASE("strips: values passed between kernels row by row are never arrays", "
       {"softmax(tanh(x @ w) @ v, 1)", matrices, "0-2"},
       {"cumsum(softmax(y, 1), 1)", {{"y", {1700, 130}}}, "0-1"},
       {kAttention, kHeads, "0-2"},
+      // windows within a row, which a bounds check limits to the row
+      {R"(y = correlate(correlate(x, k, "same", [0]), k, "same", [1]); out = where(abs(x - y) > 0.1, x - y, 0))",
+       {{"x", {1700, 130}}, {"k", {5}}},
+       "0-1"},
   }));
   INFO(formula);
   Made m = made(formula, inputs);

@@ -88,6 +88,49 @@ RowShape row_shape(const StripKernel& k, RowLoops loops, std::uint32_t access) {
   return {};
 }
 
+// Elements from the start of a row: the lowest and the highest that a statement accesses.
+struct Reach {
+  std::int64_t low, high;
+  void add(std::int64_t factor, std::int64_t first, std::int64_t last) {
+    low += std::min(factor * first, factor * last);
+    high += std::max(factor * first, factor * last);
+  }
+};
+
+// Returns the elements that a load or store accesses in a row. A bounds check that is a part of the position limits it, such as
+// 0 <= i + j - 2 < n for a window.
+Reach reach_in_row(const StripKernel& k, RowLoops loops, const Statement& s) {
+  const NestNumbers& n = *k.numbers;
+  const std::uint32_t linear = k.nest->accesses[s.at].linear;
+  const auto is_row = [&](std::size_t v) { return v >= loops.first && v < loops.end; };
+  std::vector<std::int64_t> of = n.coefficients[linear];
+  Reach out{n.offsets[linear], n.offsets[linear]};
+  const std::uint32_t first = s.guard == Statement::kNone ? 0 : k.nest->body[s.guard].at,
+                      end = s.guard == Statement::kNone ? 0 : first + k.nest->body[s.guard].count;
+  for (std::uint32_t c = first; c < end; ++c) {
+    const std::uint32_t check = k.nest->checks[c].linear;
+    const std::vector<std::int64_t>& g = n.coefficients[check];
+    Reach range{n.offsets[check], n.offsets[check]};
+    std::int64_t factor = 0;
+    bool is_part = true;
+    for (std::size_t v = 0; v < g.size(); ++v) {
+      if (g[v] == 0) continue;
+      is_part = is_part && v < k.nest->loops() && !is_row(v) && of[v] % g[v] == 0 && (factor == 0 || of[v] / g[v] == factor);
+      if (!is_part) break;
+      factor = of[v] / g[v];
+      range.add(g[v], 0, n.extents[v] - 1);
+    }
+    const std::int64_t low = std::max<std::int64_t>(range.low, 0), high = std::min(range.high, n.bounds[c] - 1);
+    if (!is_part || factor == 0 || low > high) continue;
+    out.add(factor, low - n.offsets[check], high - n.offsets[check]);
+    for (std::size_t v = 0; v < g.size(); ++v)
+      if (g[v] != 0) of[v] = 0;
+  }
+  for (std::uint32_t l = 0; l < k.nest->loops(); ++l)
+    if (!is_row(l)) out.add(of[l], 0, n.extents[l] - 1);
+  return out;
+}
+
 // True if each row accesses only its own elements.
 bool is_row_local(const StripKernel& k, RowLoops loops, std::uint32_t access, RowShape shape) {
   const Access& a = k.nest->accesses[access];
@@ -96,16 +139,18 @@ bool is_row_local(const StripKernel& k, RowLoops loops, std::uint32_t access, Ro
   std::int64_t stride = shape.between();
   for (std::uint32_t l = loops.end; l-- > loops.first; stride *= extents[l])
     if (extents[l] > 1 && of[l] != stride) return false;
-  std::int64_t low = k.numbers->offsets[a.linear], high = low;
-  if (low % shape.apart != 0) return false;
-  for (std::uint32_t l = 0; l < k.nest->loops(); ++l) {
-    if (l >= loops.first && l < loops.end) continue;
-    if (of[l] % shape.apart != 0) return false;
-    (of[l] < 0 ? low : high) += of[l] * (extents[l] - 1);
-  }
+  if (k.numbers->offsets[a.linear] % shape.apart != 0) return false;
+  for (std::uint32_t l = 0; l < k.nest->loops(); ++l)
+    if ((l < loops.first || l >= loops.end) && of[l] % shape.apart != 0) return false;
   for (std::size_t v = k.nest->loops(); v < of.size(); ++v)
     if (of[v] != 0) return false;
-  return low >= 0 && high < shape.length * shape.apart;
+  const auto fits = [&](const Statement& s) {
+    const Reach reach = reach_in_row(k, loops, s);
+    return reach.low >= 0 && reach.high < shape.length * shape.apart;
+  };
+  const auto uses = [&](const Statement& s) { return (s.kind == Kind::Load || s.kind == Kind::Store) && s.at == access; };
+  if (std::ranges::none_of(k.nest->body, uses)) return fits({.kind = Kind::Load, .at = access});
+  return std::ranges::all_of(k.nest->body, [&](const Statement& s) { return !uses(s) || fits(s); });
 }
 
 template <class F> void each_access(const StripKernel& k, F&& f) {
