@@ -1344,6 +1344,41 @@ for i1/tile parallel
       }
 }
 
+TEST_CASE("loops: windows are reduced inside the vectors, with bounds checks only at the edges", "[loops]") {
+  const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
+  const auto program = [&](std::string_view text) {
+    const compiler::Planned planned = plans_of(optimised(text, {{"x", {70, 500}}, {"k", {5}}, {"w", {3, 5}}, {"y", {8, 500}}})).at(0);
+    const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
+    return scheduled.schedule.reduced_inside ? loops::print(loops::program_of(planned.nest, scheduled.schedule), planned.numbers) : "";
+  };
+  CHECK(program(R"(correlate(x, k, "same", 1))") == R"(program   loops i0 < 70, i1 < 5, i2 < 500
+for i0 parallel
+  for i2/tile parallel
+    for i2%tile vector of 64 peeled
+      start a0 = add of products over {i1} in sequence
+      for i1
+        v5 = guard 0 <= i1 + i2 - 2 < 500
+        v6 = load %0[500*i0 + i1 + i2 - 2] where v5 : f32
+        v7 = load %1[i1] : f32
+        a0 = fma a0, v6, v7
+      v9 = result a0 : f32
+      store %7[500*i0 + i2] = v9
+)");
+  CHECK(program(R"(correlate(x, w, "same", [0, 1]))") != "");
+  CHECK(program("max(y, 0)") == "");  // no windows
+  for (const char* text :
+       {R"(correlate(x, k, "same", 1))", R"(correlate(x, k, "same", 0))", R"(correlate(x, k, "full", 1))",
+        R"(correlate(x, w, "same", [0, 1]))", R"(correlate(x, w, "full", [0, 1])*2 + 1)", "mean(sliding_window(x, 6, 1), -1)",
+        "std(sliding_window(x, 6, 0), -1)", "max(sliding_window(pad(x, [2, 3], [1, 4], -1.5), [3, 4], [0, 1]), [-1, -2])",
+        "mean(sliding_window(pad(x, [3, 3], [3, 3]), 7, 1), -1)", "min(sliding_window(x, 3, 1, 2), -1)",
+        R"(y = correlate(x, k, "same", 1); m = max(sliding_window(pad(x, [0, 2], [0, 2]), 5, 1), -1))"})
+    for (const std::int64_t n : {7, 9, 70})
+      for (const std::int64_t m : {9, 17, 63, 64, 65, 130, 300}) {
+        INFO(text << ", " << n << ", " << m);
+        CHECK(difference_as_run(optimised(text, {{"x", {n, m}}, {"k", {5}}, {"w", {3, 5}}}), static_cast<std::uint64_t>(n)) == "");
+      }
+}
+
 TEST_CASE("loops: the loop that computes an extreme finds its index", "[loops]") {
   const compiler::Target target = compiler::Target::generic_cpu().with_vector_bytes(64);
   const auto text_of = [&](std::string_view text, std::vector<std::int64_t> shape, DType dtype = f32) {

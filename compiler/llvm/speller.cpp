@@ -34,6 +34,7 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
       lanes_of_sums_(program.accumulators.size(), 0),
       registers_(program.accumulators.size()),
       at_hand_(program.accumulators.size()),
+      one_block_(request.schedule->one_block),
       is_place_(program.nest.body.size(), false) {
   for (const Derived& d : nest_.derived)
     if (d.place != Derived::kNone) is_place_[d.place] = true;
@@ -531,9 +532,75 @@ void Speller::vector_loop(Id line) {
     body(line, std::move(scope));
   };
   if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, i64(lanes), [&](Value* i) { vector_at(i, mask(i)); });
+  if (const Interior interior = find_interior(line, lanes); !interior.guards.empty()) {
+    return loop(i64(0), n, i64(lanes), [&](Value* i) {
+      Value* const left = b_.CreateSub(n, i);
+      Value* const is_inside = both(b_.CreateAnd(b_.CreateICmpSGE(i, interior.first), b_.CreateICmpSLE(i, interior.last)),
+                                    both(b_.CreateICmpSGE(left, i64(lanes)), interior.condition));
+      BasicBlock *const inside = block(), *const edge = block(), *const after = block();
+      b_.CreateCondBr(is_inside, inside, edge);
+      b_.SetInsertPoint(inside);
+      holding_.insert(interior.guards.begin(), interior.guards.end());
+      vector_at(i, nullptr);
+      for (const Id g : interior.guards) holding_.erase(g);
+      b_.CreateBr(after);
+      b_.SetInsertPoint(edge);
+      vector_at(i, lanes_below(left, lanes, true));
+      b_.CreateBr(after);
+      b_.SetInsertPoint(after);
+    });
+  }
   Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(lanes)));
   loop(i64(0), whole, i64(lanes), [&](Value* i) { vector_at(i, nullptr); });
   when(b_.CreateICmpSLT(whole, n), [&] { vector_at(whole, lanes_below(b_.CreateSub(n, whole), lanes, true)); });
+}
+
+// A check is 0 <= x < bound with x = base + i + …, where i is the index of the vector's first lane, and the other terms are from the lanes
+// and the loops inside the vector.
+Speller::Interior Speller::find_interior(Id line, unsigned lanes) {
+  const Line& vector = p_.lines[line];
+  const Id along = p_.digits[vector.at].root;
+  const std::size_t depth = scopes_.size() - 1;
+  Interior out;
+  for (Id i = line + 1; i < vector.end; ++i) {
+    const Line& l = p_.lines[i];
+    if (l.code != Code::Guard) continue;
+    Interior more{.first = out.first ? out.first : i64(0), .last = out.last ? out.last : i64(std::numeric_limits<std::int64_t>::max())};
+    bool fits = true, varies = false;
+    for (Id c = l.at; fits && c < l.at + l.count; ++c) {
+      const Id linear = nest_.checks[c].linear;
+      const std::vector<Coefficient>& of = nest_.linears[linear].of;
+      fits = std::all_of(of.begin() + nest_.loops(), of.end(), [](Coefficient k) { return k == Coefficient::Zero; });
+      const bool moves = of[along] != Coefficient::Zero;
+      if (!fits || (moves && number(b_.CreateMul(coefficient(linear, along), weight(vector.at, along))) != 1)) {
+        fits = false;
+        break;
+      }
+      varies |= moves;
+      Value *low = linear_value(linear, depth, true), *high = moves ? b_.CreateAdd(low, i64(lanes - 1)) : low;
+      for (Id inner = line + 1; inner < vector.end; ++inner) {
+        if (p_.lines[inner].code != Code::Loop) continue;
+        const Id digit = p_.lines[inner].at, root = p_.digits[digit].root;
+        if (of[root] == Coefficient::Zero) continue;
+        Value* const most =
+            b_.CreateMul(b_.CreateMul(b_.CreateSub(iterations(digit), i64(1)), weight(digit, root)), coefficient(linear, root));
+        low = b_.CreateAdd(low, smaller(most, i64(0)));
+        high = b_.CreateSub(high, smaller(b_.CreateNeg(most), i64(0)));
+      }
+      Value *const first = b_.CreateNeg(low), *const last = b_.CreateSub(b_.CreateSub(word(words_.bounds + c), i64(1)), high);
+      if (moves) {
+        more.first = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, more.first, first);
+        more.last = smaller(more.last, last);
+      } else {
+        more.condition = both(more.condition, b_.CreateAnd(b_.CreateICmpSLE(first, i64(0)), b_.CreateICmpSGE(last, i64(0))));
+      }
+    }
+    if (!fits || !varies) continue;
+    out.first = more.first, out.last = more.last;
+    out.condition = both(out.condition, more.condition);
+    out.guards.push_back(i);
+  }
+  return out;
 }
 
 unsigned Speller::lanes_of(Id line) const {
@@ -915,7 +982,7 @@ void Speller::spell(Id i, const Line& l) {
     }
     case Code::Constant: values_[i] = k_.constant(l.dtype, l.bits, 0); return;
     case Code::Op: values_[i] = op(l); return;
-    case Code::Guard: values_[i] = guard(l); return;
+    case Code::Guard: values_[i] = holding_.contains(i) ? b_.getTrue() : guard(l); return;
     case Code::Prefetch: return prefetch(l);
     case Code::Start: return start_in_scratch(i);
     case Code::Accumulate: return accumulate(i);
@@ -1021,7 +1088,7 @@ void Speller::prefetch(const Line& l) {
 llvm::Value* Speller::load(const Line& l) {
   const DType t = nest_.buffers[nest_.accesses[l.at].buffer].dtype;
   const Form& f = form(Of::Load, l.at);
-  Value* mask = l.guard == kNone ? nullptr : value(l.guard);
+  Value* mask = condition(l.guard);
   for (const Scope& s : scopes_) mask = both(mask, s.active);
   const Scope* vector = vector_scope();
   const bool varies = varies_along_vector(loops_of(f.linear)) || (f.table != kNone && varies_along_vector(loops_of(f.table)));
@@ -1322,7 +1389,7 @@ void Speller::store(const Line& l) {
   }
   for (const Scope& s : scopes_)
     if (s.index != s.read) throw InternalError("speller: a store is beyond the end of a loop");
-  Value* mask = l.guard == kNone ? nullptr : value(l.guard);
+  Value* mask = condition(l.guard);
   const Scope* vector = vector_scope();
   if (!vector) {
     if (mask) throw InternalError("speller: a number cannot be stored under a predicate");
@@ -1351,7 +1418,7 @@ void Speller::add_to(const Line& l) {
   const Form& f = form(Of::Store, l.at);
   llvm::Type* type = k_.memory_type(t, vector->lanes);
   Value* zero = llvm::Constant::getNullValue(type);
-  Value* mask = both(l.guard == kNone ? nullptr : value(l.guard), vector->mask);
+  Value* mask = both(condition(l.guard), vector->mask);
   if (mask) mask = splat(mask, vector->lanes);
   const auto sum = [&](Value* old) { return k_.add({old, t}, {splat(value(l.a), vector->lanes), t}); };
   Value* const step = varies_by_derived(f) ? nullptr : f.stride[vector->digit];
@@ -1424,10 +1491,32 @@ void Speller::store_lanes(Value* v, Value* p, Value* mask, bool streamed) {
     st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
 }
 
+llvm::Value* Speller::condition(Id guard) { return guard == kNone || holding_.contains(guard) ? nullptr : value(guard); }
+
+// True if the map grows by one from each lane to the next.
+bool Speller::counts_lanes(Id linear) {
+  if (!varies_along_vector(loops_of(linear))) return false;
+  const std::vector<Coefficient>& of = nest_.linears[linear].of;
+  for (Id q = 0; q < nest_.derived.size(); ++q)
+    if (of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(loops_of_derived(q))) return false;
+  const Id digit = vector_scope()->digit, along = p_.digits[digit].root;
+  return number(b_.CreateMul(coefficient(linear, along), weight(digit, along))) == 1;
+}
+
 llvm::Value* Speller::guard(const Line& l) {
   Value* all = nullptr;
   for (Id c = l.at; c < l.at + l.count; ++c) {
-    Value* x = lanes_of_linear(nest_.checks[c].linear, true);
+    const Id linear = nest_.checks[c].linear;
+    if (counts_lanes(linear)) {  // the lanes from the first to the last that are inside, as 32-bit numbers
+      const unsigned lanes = vector_scope()->lanes;
+      Value* const first = linear_value(linear, scopes_.size() - 1, true);
+      const auto below = [&](Value* n) {
+        return lanes_below(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, smaller(n, i64(lanes)), i64(0)), lanes, true);
+      };
+      all = both(all, b_.CreateAnd(below(b_.CreateSub(word(words_.bounds + c), first)), b_.CreateNot(below(b_.CreateNeg(first)))));
+      continue;
+    }
+    Value* x = lanes_of_linear(linear, true);
     all = both(all, b_.CreateICmpULT(x, splat(word(words_.bounds + c), width_of(x))));
   }
   return all;
@@ -1435,7 +1524,7 @@ llvm::Value* Speller::guard(const Line& l) {
 
 llvm::Value* Speller::place(const Line& l) {
   const Scope* vector = vector_scope();
-  Value* mask = l.guard == kNone ? nullptr : value(l.guard);
+  Value* mask = condition(l.guard);
   for (const Scope& s : scopes_) mask = both(mask, s.active);
   if (vector) mask = both(mask, vector->mask);
   return checked_place(p_.lines[l.a].dtype, splat(value(l.a), vector ? vector->lanes : 0), l.at, mask, scopes_.size() > 1);
@@ -1788,6 +1877,8 @@ void Speller::accumulate(Id line) {
   Reducer::Carried before;
   for (llvm::AllocaInst* v : variables) before.push_back(b_.CreateLoad(v->getAllocatedType(), v));
   if (a.is_product) {
+    if (a.part == Accumulator::Part::All && a.order == Accumulator::Order::Sequence && !one_block_)
+      throw InternalError("speller: the blocks of a contraction are not written out");
     Value* sum = reducer.product_added(before[0], x, splat(value(l.b), lanes));
     b_.CreateStore(mask ? b_.CreateSelect(mask, sum, before[0]) : sum, variables[0]);
     return;

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -96,6 +97,7 @@ class Speller : private Frame {
     std::map<std::vector<std::int64_t>, Value*> values;
   };
   std::vector<AtHand> at_hand_;
+  bool one_block_;  // each sum has at most one block
 
   // State while a loop's condition is computed before the loop. It has the required lines, the last required line, the block before their
   // code, and the variable that collects the values.
@@ -106,6 +108,7 @@ class Speller : private Frame {
     llvm::AllocaInst* any = nullptr;
   };
   Wanted* wanted_ = nullptr;
+  std::set<Id> holding_;        // guards that hold in the vectors of the code that is being emitted
   std::vector<bool> is_place_;  // by statement: a floordiv/mod variable is its value
 
   // ---- code
@@ -123,6 +126,13 @@ class Speller : private Frame {
   bool has_chunks(Id phase) const;
   Id one_loop(Id line);  // returns the line after the emitted lines
   void vector_loop(Id line);
+  // Vectors of a loop for which all bounds checks of these guards hold, for each lane and in all loops inside: those that begin at `first`
+  // to `last`, if `condition` is true or null.
+  struct Interior {
+    std::vector<Id> guards = {};
+    Value *first = nullptr, *last = nullptr, *condition = nullptr;
+  };
+  Interior find_interior(Id line, unsigned lanes);
   // Returns whether the condition of the loop at this line is true for any element that it adds to. Null: unknown.
   Value* is_needed(Id loop);
   // Emits a test before the loop at this line, which adds products. The test succeeds if the rows are +0, and the columns are finite with a
@@ -199,7 +209,9 @@ class Speller : private Frame {
   void add_to(const loops::Line& l);
   void store_side_by_side(Id first);
   Value* interleaved(const std::vector<Value*>& v);
+  bool counts_lanes(Id linear);
   Value* guard(const loops::Line& l);
+  Value* condition(Id guard);  // null: always true
   Value* place(const loops::Line& l);
   Value* op(const loops::Line& l);
   Value* value(Id line) { return values_[line]; }

@@ -491,16 +491,39 @@ bool is_turned(const Nest& nest, Id access) {
 }
 }  // namespace
 
-bool can_reduce_inside(const Nest& nest) {
+namespace {
+// True if the nest reduces short windows of an array that overlap: the vectors of neighboring windows read the same cache lines.
+bool reduces_windows(const Nest& nest, const NestNumbers& numbers) {
+  constexpr std::int64_t kMostElements = 32;
+  const std::uint64_t reduced = nest.reduced_mask();
+  std::int64_t elements = 1;
+  for (std::uint32_t l = 0; l < nest.loops(); ++l)
+    if (reduced >> l & 1) elements *= numbers.extents[l];
+  const auto overlaps = [&](const Access& a) {
+    const std::vector<std::int64_t>& of = numbers.coefficients[a.linear];
+    for (std::uint32_t l = 0; l < nest.loops(); ++l)
+      for (std::uint32_t k = 0; (reduced >> l & 1) && k < nest.loops(); ++k) {
+        const std::int64_t inside = std::abs(of[l]), apart = std::abs(of[k]);
+        if (!(reduced >> k & 1) && inside != 0 && inside <= apart && apart < inside * numbers.extents[l]) return true;
+      }
+    return false;
+  };
+  return elements <= kMostElements && std::ranges::any_of(nest.accesses, overlaps);
+}
+}  // namespace
+
+bool can_reduce_inside(const Nest& nest, const NestNumbers& numbers) {
   constexpr int kMostByRow = 8;  // instructions for each row, which every vector repeats
   if (nest.kind != NestKind::Rows || nest.has_columns() || nest.runs > 0) return false;
+  const bool are_windows = reduces_windows(nest, numbers);
   const std::uint64_t reduced = nest.reduced_mask(), vector = std::uint64_t{1} << nest.vector_loop();
   int by_row = 0;
   bool any_across = false, any_turned = false;  // loads that vary along both loops
+  bool contracts = false, sums = false;
   for (const Statement& s : nest.body) {
     switch (s.kind) {
       case Statement::Kind::Load:
-        if (s.guard != Statement::kNone) return false;
+        if (s.guard != Statement::kNone && !are_windows) return false;
         if ((s.loops & reduced) && (s.loops & vector)) any_across = true, any_turned |= is_turned(nest, s.at);
         break;
       case Statement::Kind::Store:
@@ -508,22 +531,26 @@ bool can_reduce_inside(const Nest& nest) {
         any_across |= (s.loops & reduced) != 0;
         break;
       case Statement::Kind::Reduce:
-        if (ir::is_contraction(s.op) ||
-            (accumulator_of(nest, static_cast<Id>(&s - nest.body.data())).order != Accumulator::Order::Any && nest.serial != 1))
-          return false;
+        if (ir::is_contraction(s.op)) {
+          if (!are_windows) return false;
+          contracts = true;
+        } else if (accumulator_of(nest, static_cast<Id>(&s - nest.body.data())).order != Accumulator::Order::Any) {
+          if (nest.serial != 1) return false;
+          sums = true;
+        }
         break;
       case Statement::Kind::Scan:
-      case Statement::Kind::Place:
-      case Statement::Kind::Guard: return false;
+      case Statement::Kind::Place: return false;
       case Statement::Kind::Op:
         if ((s.loops & reduced) && !(s.loops & vector)) by_row += instructions_of(s.op);
         break;
+      case Statement::Kind::Guard:
       case Statement::Kind::Index:
       case Statement::Kind::Slot:
       case Statement::Kind::Constant: break;
     }
   }
-  return by_row <= kMostByRow && (any_turned || !any_across);
+  return by_row <= kMostByRow && (any_turned || !any_across || are_windows) && !(contracts && sums);
 }
 
 int width_inside(const Nest& nest, const Target& target, std::int64_t columns) {
@@ -569,14 +596,16 @@ Program reduced_inside(const Nest& nest, const Schedule& schedule) {
   for (Id i = a.loop(elements) + 1; i < a.program().lines.size(); ++i) {
     const Line l = a.program().lines[i];
     if (l.code != Code::Loop || l.at != reduced) continue;
-    std::vector<Id> sums;  // sums with an order
+    std::vector<Id> sums;  // sums with an order, except contractions: these have one block
     int cost = 0;
     bool turns = false;
     for (Id k = i; k < l.end; ++k) {
       const Line& in = a.program().lines[k];
       if (in.code == Code::Op) cost += instructions_of(in.op);
       if (in.code == Code::Load || in.code == Code::Store) turns |= is_turned(nest, in.at);
-      if (in.code == Code::Accumulate && a.program().accumulators[in.at].order != Accumulator::Order::Any) sums.push_back(in.at);
+      if (in.code != Code::Accumulate) continue;
+      const Accumulator::Order order = a.program().accumulators[in.at].order;
+      if (order != Accumulator::Order::Any && order != Accumulator::Order::Sequence) sums.push_back(in.at);
     }
     if (sums.empty() && !turns) continue;
     Id groups = reduced;
@@ -592,6 +621,8 @@ Program reduced_inside(const Nest& nest, const Schedule& schedule) {
     a(bind(a.program(), a.loop(groups + 1, i), Bind::Unrolled));
   }
   a(bind(a.program(), a.loop(elements), Bind::Vector, static_cast<std::uint16_t>(schedule.width)));
+  const bool has_guards = std::ranges::any_of(a.program().lines, [](const Line& l) { return l.code == Code::Guard; });
+  if (has_guards && !schedule.masked) a(peel(a.program(), a.loop(elements)));
   return a.take();
 }
 

@@ -29,8 +29,9 @@ std::int64_t scratch_bytes_along_rows(const Nest& nest, const Schedule& schedule
 /// Returns the program of an outer-axis reduction whose reduced loop runs inside the vector loop, with the sums in registers
 /// (Schedule::reduced_inside). Tasks are parts of the vector loop.
 Program reduced_inside(const Nest& nest, const Schedule& schedule);
-/// True if reduced_inside() applies and pays: no array is read along both loops, so each vector reads its elements once.
-bool can_reduce_inside(const Nest& nest);
+/// True if reduced_inside() applies and pays: no array is read along both loops, so that each vector reads its elements once, or the nest
+/// reduces windows that overlap.
+bool can_reduce_inside(const Nest& nest, const NestNumbers& numbers);
 /// Returns the lanes of its vectors: as many registers as hold the sums and the values that the reduced loop reads again.
 int width_inside(const Nest& nest, const Target& target, std::int64_t columns);
 std::int64_t scratch_bytes_inside(const Nest& nest, const Schedule& schedule, const NestNumbers& numbers);

@@ -611,7 +611,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     if (l < nest.outer) outer *= numbers.extents[l];
     if (nest.reduced_mask() >> l & 1) reduced *= numbers.extents[l];
   }
-  const bool inside = loops::can_reduce_inside(nest);
+  const bool inside = loops::can_reduce_inside(nest, numbers);
   s.abreast = inside ? 1 : count_abreast(nest, numbers, target, outer, std::max(1, options.threads));
   // Eight registers of accumulators hide the latency of fma chains, if the row is long enough.
   const bool across =
