@@ -39,6 +39,7 @@ run_page concepts/shapes 1
 run_page concepts/memory 2
 run_page howto/wrong-results 2
 run_page security 1
+run_page programs 10
 fake=$build/lib/libfake_cuda.so  # fake driver and compiler
 if [ -e "$fake" ]; then
   fake=$(realpath "$fake")

@@ -410,12 +410,14 @@ TEST_CASE("fuse: later kernels load results of reductions", "[fuse]") {
   // A simulation: a cell above the limit gives to its neighbours. A step counts only if all steps before it had such a cell.
   std::string formula = "x0 = x; run0 = sum(x) > 0";
   for (int k = 0; k < 24; ++k)
-    formula += fmt::format("; t{0} = cast(x{0} > 3, i32); run{1} = run{0} and any(x{0} > 3);"
-                           " x{1} = where(run{1}, x{0} - 2*t{0} + pad(t{0}, [1], [0])[:-1] + pad(t{0}, [0], [1])[1:], x{0})",
-                           k, k + 1);
+    formula += fmt::format(
+        "; t{0} = cast(x{0} > 3, i32); run{1} = run{0} and any(x{0} > 3);"
+        " x{1} = where(run{1}, x{0} - 2*t{0} + pad(t{0}, [1], [0])[:-1] + pad(t{0}, [0], [1])[1:], x{0})",
+        k, k + 1);
   check(optimised((formula + "; x24").c_str(), {{"x", {1000}}}, i32), 12);
   // The sum of a row is read again after a stencil across the rows.
-  check(optimised("m = mean(x, 1, keepdims=true); u = exp(tanh(x - m)); y = u + 2*pad(u, [1, 0], [0, 0])[:-1] + m", {{"x", {400, 500}}}), 3);
+  check(optimised("m = mean(x, 1, keepdims=true); u = exp(tanh(x - m)); y = u + 2*pad(u, [1, 0], [0, 0])[:-1] + m", {{"x", {400, 500}}}),
+        3);
 }
 
 TEST_CASE("fuse: values that alternate along the last axis are materialized where each must be selected", "[fuse]") {

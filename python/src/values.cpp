@@ -84,9 +84,10 @@ void refuse_mask(nb::handle h) {
 [[noreturn]] void refuse_type(nb::handle h, std::string_view otherwise) {
   const nb::object dtype = nb::getattr(h, "dtype", nb::none());
   const std::string what = dtype.is_none() ? std::string(otherwise) : fmt::format("an array of {}", nb::cast<std::string>(nb::str(dtype)));
-  throw DTypeError(fmt::format("{} has no dtype in onepass; the dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64, in the byte "
-                               "order of this machine. Convert it first, for example with x.astype(\"float32\")",
-                               what));
+  throw DTypeError(
+      fmt::format("{} has no dtype in onepass; the dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64, in the byte "
+                  "order of this machine. Convert it first, for example with x.astype(\"float32\")",
+                  what));
 }
 
 bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
