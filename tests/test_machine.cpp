@@ -98,6 +98,43 @@ TEST_CASE("machine: a described machine changes kernels but no bits", "[machine]
   }
 }
 
+TEST_CASE("machine: prefetches and non-temporal stores of arrays beyond the caches", "[machine]") {
+  if (!op::test::has_codegen()) return;
+  const DescribedMachine machine("l1=1K,l2=1K,l3=2K");
+  const op::Array x = op::test::random_array({6, 40, 513}), i = op::Array::from(std::vector<std::int64_t>{3, 1, 5, 0, 2, 4, 3});
+  const op::Array one = op::Array::from({4}).reshape({}), each = op::Array::zeros({1, 40, 513}, op::i64);
+  for (const char* text : {
+           // the next row is at an index, or at the same index
+           "layer_norm(take(x, i, 0))",
+           "softmax(take(x, i, 1))",
+           "layer_norm(take(x, one, 0))",
+           "v, at = topk(x, 1, 0); layer_norm(v)",
+           "a = take_along_axis(x, each, 0); a - mean(a, -1, keepdims=true)",
+           // an iteration stores 3, 5 or 6 narrow values for each lane
+           "stack([x[0, 0] > 1, x[1, 0] > 1, x[2, 0] > 1], 1)",
+           "transpose(isnan(x[:5, 0]))",
+           "cast(transpose(x[:, 0]), i8)",
+           "stack([cast(x[0], i16), cast(x[1], i16), cast(x[2], i16)], -1)",
+       }) {
+    INFO(text);
+    const auto run = [&](op::Mode mode) {
+      const op::Formula f = op::formula(text, {.mode = mode});
+      std::vector<op::NamedArgument> given;
+      for (const std::string& name : f.inputs()) given.push_back({name, name == "x" ? x : name == "i" ? i : name == "one" ? one : each});
+      const op::FormulaResults got = f(std::span<const op::NamedArgument>(given));
+      CHECK(f.stats().fallbacks == 0);
+      std::vector<std::byte> bytes;
+      for (std::size_t k = 0; k < got.size(); ++k) {
+        const std::vector<std::byte> of_one = op::test::bytes_of(got[k]);
+        bytes.insert(bytes.end(), of_one.begin(), of_one.end());
+      }
+      return bytes;
+    };
+    const std::vector<std::byte> expected = run(op::Mode::reference);
+    for (const op::Mode mode : {op::Mode::generic, op::Mode::specialized, op::Mode::unfused}) CHECK(run(mode) == expected);
+  }
+}
+
 TEST_CASE("prints the machine, for the case below", "[.][in-a-process-of-its-own]") {
   std::string text;
   try {

@@ -1069,6 +1069,7 @@ void Speller::prefetch(const Line& l) {
   while (p_.lines[at].of != place) ++at;
   const Line& index = p_.lines[p_.lines[at].a];
   const Form& indices = form(Of::Load, index.at);
+  if (!indices.stride[digit]) return;  // the same index in each iteration
   Value* current = nullptr;
   for (const Scope& s : scopes_)
     if (s.digit == digit) current = s.index;
@@ -1485,8 +1486,9 @@ void Speller::store_lanes(Value* v, Value* p, Value* mask, bool streamed) {
     b_.CreateMaskedStore(v, p, llvm::Align(1), mask);
     return;
   }
-  const std::uint64_t size = v->getType()->getScalarSizeInBits() / 8 * width_of(v);
-  llvm::StoreInst* st = b_.CreateAlignedStore(v, p, llvm::Align(streamed ? std::min<std::uint64_t>(64, size) : 1));
+  // The array starts at a multiple of 64, and each iteration stores so many bytes; three interleaved values of 32 bytes are 96.
+  const std::uint64_t size = v->getType()->getScalarSizeInBits() / 8 * width_of(v), aligned = std::min<std::uint64_t>(64, size & -size);
+  llvm::StoreInst* st = b_.CreateAlignedStore(v, p, llvm::Align(streamed ? aligned : 1));
   if (streamed)
     st->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
 }

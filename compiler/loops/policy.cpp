@@ -428,8 +428,10 @@ void ask_for_next_row(Arranged& a, Id row, Id along) {
   for (Id i = 0; i < a.program().lines.size(); ++i) {
     const Line& l = a.program().lines[i];
     if (l.code != Code::Load || asked[l.at]) continue;
-    const std::vector<Coefficient>& of = nest.linears[nest.accesses[l.at].linear].of;
+    const Id linear = nest.accesses[l.at].linear;
+    const std::vector<Coefficient>& of = nest.linears[linear].of;
     if (of[along] != Coefficient::One || of[row] == Coefficient::Zero || nest.accesses[l.at].table != Access::kNone) continue;
+    if (is_derived(nest, linear)) continue;  // the next row may be anywhere
     asked[l.at] = true;
     a(prefetch(a.program(), i, a.loop(row), 1, at, Ahead::Near));
     if (i >= at) ++i;

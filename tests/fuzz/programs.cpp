@@ -2,8 +2,8 @@
 // payload are not part of the bitwise guarantee. Nothing may be logged.
 //
 // Each program is called several times, so that the first tier, the optimized tier and specialized kernels run. Results are fresh, or were
-// filled with 0xA5. One program in four is also called with other lengths. Every other hundred programs run in strips wherever possible. A
-// failure prints the seed, the program and its shrunk form.
+// filled with 0xA5. One program in four is also called with other lengths. Every other hundred programs run in strips wherever possible,
+// and two of four hundred as on a machine with very small caches. A failure prints the seed, the program and its shrunk form.
 //
 //   fuzz_programs [--seed S] [--first N] [--count N] [--program N] [--jobs N] [--seconds N] [--shrink N] [--failures N] [--out FILE]
 //                 [--list] [FORMULA a=f32[4, 8] …]
@@ -47,6 +47,7 @@
 #include "runtime/background.h"
 #include "runtime/formula_program.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/machine.h"
 #include "runtime/program.h"
 #include "tests/has_codegen.h"
 #include "tests/how_long.h"
@@ -346,9 +347,12 @@ std::string end(Child& child) {  // returns a description of an abnormal end
   return {};
 }
 
-// Programs of one process. Then a new process starts, so that leftovers of programs do not accumulate. Every second one runs in strips.
+// Programs of one process. Then a new process starts, so that leftovers of programs do not accumulate. Every second one runs in strips, and
+// every second pair as on a machine with very small caches: then small arrays have prefetches and non-temporal stores, too.
 constexpr std::uint64_t kBlock = 100;
 void set_up_block_of(std::uint64_t number) {
+  static std::optional<runtime::DescribedMachine> small_caches;
+  if (number / kBlock % 4 >= 2) small_caches.emplace("l1=1K,l2=1K,l3=2K");
   if (number / kBlock % 2 == 0) return;
   const char* const set = std::getenv("ONEPASS_TESTING");
   setenv("ONEPASS_TESTING", (std::string(set ? set : "") + ",strips").c_str(), 1);
