@@ -548,7 +548,10 @@ class Fuser {
     const auto axis = static_cast<std::size_t>(graph_.attributes(id)[0]);
     const List shape = graph_.shape(id);
     if (axis + 1 < shape.size() && shape.back() >= kFewLanes) return;
-    for (const std::int64_t o : graph_.operands(id).subspan(1)) end_costly(static_cast<NodeId>(o), Boundary::Scattered, 1);
+    for (const std::int64_t o : graph_.operands(id).subspan(1)) {
+      const NodeId base = base_of(static_cast<NodeId>(o));
+      end_costly(graph_[base].op == Op::Place ? graph_.operand(base, 0) : static_cast<NodeId>(o), Boundary::Scattered, 1);
+    }
   }
 
   // Makes x an array in memory or a source, through any views. The indices may not contain a reduction.
