@@ -47,6 +47,7 @@ std::string_view text_of(Boundary b) {
     case Boundary::Recompute: return "recompute";
     case Boundary::Pieces: return "subdomains of subdomains";
     case Boundary::FewColumns: return "a reduction over axes outside of few columns, whose loop has few vector lanes in use";
+    case Boundary::ShortAxis: return "read by a reduction whose last axis repeats values and has few vector lanes in use";
     case Boundary::Gathered: return "read at data-dependent indices";
     case Boundary::Scattered: return "updated at data-dependent indices";
     case Boundary::Sorted: return "sorted or searched as a whole array";
@@ -126,6 +127,7 @@ class Fuser {
     level_.assign(n, 0);
     cut_.assign(n, false);
     in_short_rows_.assign(n, false);
+    repeats_.assign(n, false);
     shared_.assign(n, false);
     first_.assign(n, Partition::kNoGroup);
     inline_cost_.assign(n, 0);
@@ -199,6 +201,7 @@ class Fuser {
   // The value's expression computes one value for each short row. Its loops run across the rows (Planner::in_phases), so no reduction shares
   // them.
   std::vector<bool> in_short_rows_;
+  std::vector<bool> repeats_;  // the value's expression repeats values in short rows, so its loops cannot merge
   std::map<std::vector<std::uint32_t>, std::vector<Candidate>> latest_;  // domain, part, whether it is cut -> the latest fusion groups
 
   bool is_list(NodeId id) const { return partition_.lists.reads(id) != nullptr; }
@@ -343,12 +346,14 @@ class Fuser {
     const Node node = graph_[id];
     if (ir::is_source(node.op) || is_list(id) || options_.lists.assembles(id)) return;
     cut_[id] = has_many_boxes(graph_, options_.lists, id);
-    in_short_rows_[id] = repeats_in_short_rows(graph_, id) && is_computed(graph_.operand(id, 0));
+    repeats_[id] = repeats_in_short_rows(graph_, id);
+    in_short_rows_[id] = repeats_[id] && is_computed(graph_.operand(id, 0));
     for (std::int64_t o : graph_.operands(id)) {
       const auto operand = static_cast<std::size_t>(o);
       if (partition_.boundary[operand] != Boundary::Inlined) continue;
       if (cut_[operand]) cut_[id] = true;
       if (in_short_rows_[operand]) in_short_rows_[id] = true;
+      if (repeats_[operand]) repeats_[id] = true;
     }
     if (ir::is_view(node.op)) return view(id, node);
     if (ir::is_reduction(node.op)) reduction(id, node);
@@ -453,7 +458,19 @@ class Fuser {
     // A value that something else reads, too, is computed once.
     const std::int64_t lanes = users_[from] == 1 && users_[base_of(from)] == 1 ? columns : 1;
     if (mine.few_columns && !seen(from).any) end_costly(from, Boundary::FewColumns, static_cast<std::uint32_t>(lanes));
+    if (repeats_[from] && ends_in_short_axis(mine) && is_computed(from)) end_at(from, Boundary::ShortAxis);
     rows_[id] = std::move(mine);
+  }
+  // True if the last of several reduced axes is short. Its loop would be the vector loop.
+  bool ends_in_short_axis(const Rows& rows) {
+    constexpr std::int64_t kFewLanes = 8;
+    std::vector<std::uint32_t> parts;
+    for (std::size_t p = rows.axes.size(); p-- > 0 && (rows.reduced >> p & 1);) {
+      const auto before = static_cast<std::ptrdiff_t>(parts.size());
+      symbols_.expand(rows.axes[p], parts);
+      std::rotate(parts.begin(), parts.begin() + before, parts.end());
+    }
+    return parts.size() > 1 && symbols_.extent(parts.back()) < kFewLanes;
   }
   // Materializes a value of several operations, unless it is in memory.
   void end_costly(NodeId id, Boundary why, std::uint32_t lanes) {

@@ -37,6 +37,7 @@ enum class Boundary : std::uint8_t {
   Recompute,    // read through several maps, or broadcast: recomputation would cost more than a round trip
   Pieces,       // nested subdomains, of which there would be too many: each level multiplies the loops
   FewColumns,   // a reduction over axes outside of few columns, or its costly operand: other loops use more lanes
+  ShortAxis,    // a reduction reads it along a short last axis that repeats values: a loop over memory uses more lanes
   Gathered,     // indexed by data
   Scattered,    // updates are added at data-dependent indices
   Sorted,       // a precompiled routine reads or produces the whole array

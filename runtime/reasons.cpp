@@ -38,6 +38,11 @@ constexpr ReasonText kReasons[kBoundaryReasons] = {
      "and "
      "leaves most vector lanes unused, so other operators have loops of their own.",
      "If the layout is yours to choose, put the long axis last: sum(x, axis=1) of x[3, n] instead of sum(x, axis=0) of x[n, 3]."},
+    {"short_axis",
+     "A reduction over several axes reads it, and its last axis repeats values and is short. The loop of the reduction would run along "
+     "that "
+     "axis and leave most vector lanes unused.",
+     "Reduce over the short axis first: sum(x[:, :, none]*w, axis=2), then over the others."},
     {"gathered", "Data-dependent indices read it, so any element of the result may need any of its elements.",
      "Index first, then compute on the selected elements: f(take(x, i)) instead of take(f(x), i)."},
     {"scattered",

@@ -381,6 +381,20 @@ TEST_CASE("fuse: factors of a row that are read once for the row and along it ar
   CHECK(partition.groups.size() == 1);
 }
 
+TEST_CASE("fuse: repeated values are stored for a reduction whose last axis is short", "[fuse]") {
+  const std::vector<std::pair<std::string, Shape>> given = {{"x", {400, 500}}, {"w", {3}}, {"y", {400, 500, 3}}};
+  for (const char* stored :
+       {"sum(x[:, :, none]*w)", "sum(x[:, :, none]*w, [1, 2])", "sum(tanh(repeat(x, 2, 1)), 1)", "max(repeat(x, 3, 1)*2)"}) {
+    INFO(stored);
+    CHECK(groups(optimised(stored, given)).find("has few vector lanes in use") != std::string::npos);
+  }
+  for (const char* fused :
+       {"sum(x[:, :, none]*w, 2)", "sum(x[:, :, none]*w, [0, 1])", "sum(y*2)", "sum(repeat(x, 9, 1)*2, 1)", "sum(repeat(x, 2, 1), 0)"}) {
+    INFO(fused);
+    CHECK(kernels(optimised(fused, given)) == 1);
+  }
+}
+
 TEST_CASE("fuse: later kernels load results of reductions", "[fuse]") {
   // Checks that one fusion group computes each reduction, and how many values a fusion group loads at most.
   const auto check = [](const ir::Graph& graph, int most) {

@@ -39,6 +39,7 @@ TEST_CASE("plan: loops are merged, reordered and split as far as shapes allow", 
   CHECK(loops("sum(x, axis=[1, 2])", {{"x", {3, 5, 7}}}) == "lanes 3 35r, 1 sweep");
   CHECK(loops("u = exp(x - max(x, axis=-1, keepdims=true)); p = u/sum(u, axis=-1, keepdims=true)", {{"x", {9, 70}}}) ==
         "lanes 9 70r, 3 sweeps");
+  CHECK(loops("y = repeat(x, 2, 1); sum(y[:, :-2]*y[:, 1:-1], -1)", {{"x", {90, 70}}}) == "lanes 90 138r, 1 sweep, 2 derived");
   CHECK(loops("transpose(x) + y", {{"x", {9, 70}}, {"y", {70, 9}}}) == "map 70 9, 1 sweep");
   CHECK(loops("reshape(x, [6, 35])*y", {{"x", {210}}, {"y", {6, 35}}}) == "map 210, 1 sweep");
   CHECK(loops("reshape(transpose(x), [6, 4])*y", {{"x", {3, 8}}, {"y", {6, 4}}}).find("derived") != std::string::npos);  // 8x3 read as 6x4

@@ -63,6 +63,7 @@ std::vector<Example> examples() {
       {recompute, "t = exp(x); y = t @ z", "f32[64,64] f32[64,64]"},
       {pieces, nested_pads(12), "f32[64]"},
       {few_columns, "softmax(x, 0)", "f32[4096,3]"},
+      {short_axis, "sum(x[:, :, none]*arange(3))", "f32[40,50]"},
       {gathered, "take(exp(x), i, 0)", "f32[64] i64[1000]"},
       {scattered, "scatter_add(zeros([10], f32), i, x, 0) * 2", "i64[100] f32[100]"},
       {sorted, "mean(sort(exp(x)))", "f32[64]"},

@@ -51,11 +51,18 @@ bool Planner::runs_short_loops(const std::vector<Planned>& pieces) const {
 }
 
 std::vector<Planned> Planner::in_best_loops(const std::vector<Loop>& all) {
+  constexpr std::int64_t kShortSum = 8;
   std::vector<Planned> pieces = in_loops(all);
   if (pieces.size() == 1) split_loops_ = loops_;
   if (scan_is_split_) {  // a scan runs along one loop
     keeps_whole_ = true;
     pieces = in_loops(all);
+  } else if (pieces.size() == 1 && pieces[0].nest.kind == NestKind::Lanes && pieces[0].numbers.extents.back() < kShortSum &&
+             loops_.size() > all.size() && all.back().extent >= kShortSum) {
+    keeps_whole_ = true;  // the parts of the last loop would leave most lanes unused
+    std::vector<Planned> whole = in_loops(all);
+    keeps_whole_ = false;
+    if (whole.size() == 1) pieces = std::move(whole);
   }
   if (std::vector<Planned> planes = in_planes(all, pieces); !planes.empty()) return planes;
   const std::vector<Loop> flat = flattened();

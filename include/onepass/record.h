@@ -22,6 +22,7 @@ enum class BoundaryReason : std::uint8_t {
   recompute,               ///< several readers, and recomputation costs more than the memory round trip
   pieces,                  ///< nested subdomains, which would be too many
   few_columns,             ///< a reduction outside of few columns, or its costly operand: other loops use more vector lanes
+  short_axis,              ///< read by a reduction along a short last axis that repeats values
   gathered,                ///< it is indexed by data
   scattered,               ///< data-dependent updates are added to it
   sorted,                  ///< it is sorted or searched as a whole array
@@ -31,7 +32,7 @@ enum class BoundaryReason : std::uint8_t {
   assembled,               ///< other kernels store its parts
   unfused,                 ///< mode unfused: each operator has its own kernel
 };
-inline constexpr int kBoundaryReasons = 16;
+inline constexpr int kBoundaryReasons = 17;
 /// Returns the name of a reason in JSON: `output`, `full_reduction`, ….
 ONEPASS_API
 std::string_view name_of(BoundaryReason reason) noexcept;
