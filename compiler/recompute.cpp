@@ -262,6 +262,15 @@ class Finder {
     return std::ranges::all_of(operands, [&](std::int64_t o) { return graph_.shape(static_cast<NodeId>(o)).back() == 1; });
   }
 
+  // True for an elementwise value of elements with gaps between them, such as put(x, [::3], v). A view cannot be materialized, but its reader
+  // can.
+  bool reads_with_gaps(NodeId id) const {
+    if (!ir::is_elementwise(graph_[id].op)) return false;
+    return std::ranges::any_of(graph_.operands(id), [&](std::int64_t o) {
+      return graph_[static_cast<NodeId>(o)].op == Op::Pad && interleaves(static_cast<NodeId>(o));
+    });
+  }
+
   // Returns the number of parts into which a node splits its readers' loops. If there are many boxes, they add to the parts of other nodes
   // instead of multiplying them.
   std::uint32_t parts_of(NodeId id) const {
@@ -336,8 +345,8 @@ class Finder {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, own(id));
       }
-      const bool is_interleaving = interleaves(id);
-      if (is_interleaving && (reduced[id] || interleaved[id])) {
+      const bool is_interleaving = !ir::is_view(node.op) && interleaves(id);
+      if ((is_interleaving && (reduced[id] || interleaved[id])) || (reduced[id] && reads_with_gaps(id))) {
         out_.boundary[id] = Boundary::Recompute;
         mine.assign(1, own(id));
       }

@@ -443,6 +443,11 @@ TEST_CASE("fuse: values that alternate along the last axis are materialized wher
   // The same for nested stacks.
   CHECK(kernels(optimised("y = reshape(stack([a + b, a - b], 2), [40, 100]); out = reshape(stack([y + 1, y - 1], 2), [40, 200])", two)) ==
         2);
+  // Elements with gaps between them: their reader is materialized, not the view itself, which nothing would read.
+  const std::string gaps = groups("mean(put(a, [:, 1::3], c))", {{"a", {40, 50}}, {"c", {40, 17}}});
+  INFO(gaps);
+  CHECK(gaps.find("where recompute") != std::string::npos);
+  CHECK(gaps.find("pad ") == std::string::npos);
   // Boxes of different steps have separate kernels; boxes of one step share a kernel.
   const std::vector<std::pair<std::string, Shape>> one = {{"x", {1000}}};
   CHECK(kernels(optimised("put(put(put(x, [4::2], 1), [6::3], 2), [10::5], 3)", one)) == 3);
