@@ -713,6 +713,11 @@ class Derivatives(Test):
                 op.grad(f, **options)(x)
         with self.assertRaisesRegex(op.ValueError, "value_and_grad: argnums has 3, but the call has 2 positional arguments"):
             op.value_and_grad(lambda x, y: op.sum(x * y), argnums=(0, 3))(x, x)
+        for argnums, text in (("x", "'x'"), (None, "None"), (0.0, "0.0"), ((0, "w"), r"\(0, 'w'\)"), (True, "True")):
+            with self.assertRaisesRegex(op.DTypeError, f"^grad: argnums is {text}; it must be an int or a list of ints"):
+                op.grad(lambda x: op.sum(x), argnums=argnums)
+        self.same(op.grad(lambda x, y: op.sum(x * y), argnums=np.int64(1))(x, x), x)
+        self.assertEqual([g.shape for g in op.grad(lambda x, y: op.sum(x * y), argnums=range(2))(x, x)], [x.shape, x.shape])
         with self.assertRaisesRegex(op.ValueError, "value_and_grad: the function returns an empty tuple"):
             op.value_and_grad(lambda x: ())(x)
 
@@ -1001,6 +1006,28 @@ class Vmap(Test):
             with self.assertRaisesRegex(op.ShapeError, message):
                 call()
 
+    def test_positions_of_the_new_axis(self):
+        x, y = array((5, 2, 3)), array((5,), seed=1)
+        scaled = lambda x, y: (x * y, {"sum": op.sum(x, axis=0), "whole": x})
+        wanted = x * y[:, None, None], x.sum(axis=1), x
+        for axes in (0, 1, -1, (2, -2), (np.int64(0), 1)):
+            first, second = axes if isinstance(axes, tuple) else (axes, axes)
+            for call in (op.vmap(scaled, out_axes=axes), op.jit(op.vmap(scaled, out_axes=axes))):
+                product, rest = call(x, y)
+                for got, want, axis in ((product, wanted[0], first), (rest["sum"], wanted[1], second), (rest["whole"], wanted[2], second)):
+                    np.testing.assert_allclose(np.asarray(got), np.moveaxis(want, 0, axis), rtol=1e-6)
+        self.same(op.vmap(lambda y: y * 2, out_axes=-1)(y), y * 2)
+        self.same(op.vmap(op.vmap(lambda x: x + 1, out_axes=1), out_axes=2)(x), np.transpose(x + 1, (2, 1, 0)))
+        self.near(op.grad(lambda x: op.sum(op.vmap(lambda x: x * x, out_axes=1)(x) * op.swap_axes(x, 0, 1)))(x), 3 * x * x)
+        for axes, kind, text in (
+            ((0, 0, 0), op.ShapeError, "vmap: 3 out_axes given for 2 results"), (3, op.IndexError, "vmap: axis 3 of out_axes is out of range for a result of rank 3"),
+            ("0", op.DTypeError, "vmap: out_axes is '0'; it must be an int"), ((0, None), op.DTypeError, "vmap: out_axes is .0, None."),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(kind, text):
+                op.vmap(scaled, out_axes=axes)(x, y)
+        with self.assertRaisesRegex(op.ShapeError, "vmap: 1 out_axes given for one result"):
+            op.vmap(lambda x: x, out_axes=(0,))(x)
+
 
 class StateLoops(Test):
     def test_scan_is_the_python_loop(self):
@@ -1051,7 +1078,13 @@ class StateLoops(Test):
             op.iterate(lambda s: op.concat([s, s]), x, 2)
         with self.assertRaisesRegex(op.DTypeError, "it must be bool"):
             op.while_loop(lambda s: s, lambda s: s, x, 2)
-
+        step = lambda s: s
+        for call, message in (
+            (lambda: op.scan(3, x, x), "scan: `function` is 3; it must be a function"), (lambda: op.fold(None, x, x), "fold: `function` is None"), (lambda: op.iterate(x, x, 2), "iterate: `function` is array"),
+            (lambda: op.while_loop(3, step, x, 2), "while_loop: `cond` is 3"), (lambda: op.while_loop(step, "body", x, 2), "while_loop: `body` is 'body'"),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(op.DTypeError, message):
+                call()
 
     def test_a_number_of_steps_is_an_integer(self):
         step = lambda s: s + 1

@@ -25,8 +25,23 @@ def jit(function=None, *, static=None, **options):
     return _core.Function(function, static, **options)
 
 
-def _list_of(argnums):
-    return [argnums] if isinstance(argnums, int) else list(argnums)
+def _is_int(value):
+    return hasattr(value, "__index__") and not isinstance(value, (bool, _core.Array, _core.Tensor))
+
+
+def _list_of(name, argnums):
+    """Returns argnums as a list of ints. Errors: DTypeError for anything else."""
+    given = [argnums] if _is_int(argnums) or not hasattr(argnums, "__iter__") or isinstance(argnums, str) else list(argnums)
+    if not all(_is_int(i) for i in given):
+        raise _core.DTypeError(f"{name}: argnums is {argnums!r}; it must be an int or a list of ints, the positions of arguments")
+    return [operator.index(i) for i in given]
+
+
+def _callable(name, **functions):
+    """Checks the functions of a loop. Errors: DTypeError for a value that cannot be called."""
+    for parameter, function in functions.items():
+        if not callable(function):
+            raise _core.DTypeError(f"{name}: `{parameter}` is {function!r}; it must be a function")
 
 
 def _strong(value):
@@ -68,7 +83,8 @@ def value_and_grad(function, argnums=0, has_aux=False, **options):
     If f returns a tuple, its first element is the loss; the tuple is returned unchanged with the gradient: ((loss, more), gradient).
 
     has_aux   True: the function must return a tuple (loss, more)
-    Errors    ShapeError for a loss that is not a scalar, DTypeError for an integer or bool argument, ValueError for argnums that the call lacks.
+    Errors    ShapeError for a loss that is not a scalar, DTypeError for an integer or bool argument,
+              or argnums that are not ints; ValueError for argnums that the call lacks.
     """
     return _with_gradient("value_and_grad", function, argnums, has_aux, options)
 
@@ -91,8 +107,7 @@ def _loss_of(name, value, has_aux):
 
 
 def _with_gradient(name, function, argnums, has_aux, options):
-    several = not isinstance(argnums, int)
-    wanted = _list_of(argnums)
+    wanted, several = _list_of(name, argnums), not _is_int(argnums)
 
     def recorded(*args, **kwargs):
         value = function(*args, **kwargs)
@@ -138,13 +153,17 @@ def grad(function, argnums=0, has_aux=False, **options):
     return call
 
 
-def vmap(function, in_axes=0, **options):
-    """Applies a function of one element to all elements along an axis. Each result has a new first axis.
+def vmap(function, in_axes=0, out_axes=0, **options):
+    """Applies a function of one element to all elements along an axis. Each result has a new axis.
 
     in_axes   the axis of every argument, or a tuple with one axis for each argument; None: the same for all elements. A nested argument's arrays have one axis.
+    out_axes  the position of the new axis in every result, or a tuple with one position for each result of a tuple, like jax.vmap
     `function` is recorded once for all elements together, so no loop remains. vmap can be nested and differentiated.
-    Errors    ShapeError for axes of different lengths, or if no argument has an axis; ValueError if the function returns nothing.
+    Errors    ShapeError for axes of different lengths, if no argument has an axis, or for another number of out_axes than results; IndexError for an
+              axis that a result lacks; DTypeError for out_axes that are not ints; ValueError if the function returns nothing.
     """
+    if not all(_is_int(axis) for axis in (out_axes if isinstance(out_axes, (list, tuple)) else [out_axes])):
+        raise _core.DTypeError(f"vmap: out_axes is {out_axes!r}; it must be an int, or a tuple with an int for each result")
 
     def recorded(*args):
         nested = [_core._Nested(a) for a in args]
@@ -158,10 +177,12 @@ def vmap(function, in_axes=0, **options):
         for n, list_ in zip(nested, leaves):
             given.append(n.rebuilt(elements[at : at + len(list_)]))
             at += len(list_)
-        results = _core._Nested(function(*given))
+        value = function(*given)
+        results = _core._Nested(value)
         if not results.leaves:
             raise _core.ValueError("vmap: the function returns nothing. Return a Tensor, or a tuple, list, dict or dataclass of Tensors")
-        return results.rebuilt(_core._mapped(_tensors(results), elements, all_))
+        mapped = _core._mapped(_tensors(results), elements, all_)
+        return results.rebuilt([_with_first_axis_at(axis, x) for axis, x in zip(_axes_of_results(value, out_axes, len(mapped)), mapped)])
 
     compiled = jit(recorded, **options)
     functools.update_wrapper(recorded, function, updated=())
@@ -171,6 +192,24 @@ def vmap(function, in_axes=0, **options):
         return compiled(*args)
 
     return call
+
+
+def _axes_of_results(value, out_axes, count):
+    """Returns one of vmap's out_axes for each leaf of what the function returned."""
+    if not isinstance(out_axes, (list, tuple)):
+        return [out_axes] * count
+    if not isinstance(value, (list, tuple)) or len(value) != len(out_axes):
+        returned = f"{len(value)} results" if isinstance(value, (list, tuple)) else "one result"
+        raise _core.ShapeError(f"vmap: {len(out_axes)} out_axes given for {returned}. Pass one axis for each result of a tuple, or one axis for all")
+    return [axis for axis, part in zip(out_axes, value) for _ in _core._Nested(part).leaves]
+
+
+def _with_first_axis_at(axis, x):
+    """Moves the first axis to a position, which may be counted from the end."""
+    if not -x.ndim <= axis < x.ndim:
+        raise _core.IndexError(f"vmap: axis {axis} of out_axes is out of range for a result of rank {x.ndim}")
+    at = axis % x.ndim
+    return x if at == 0 else _core.transpose(x, [*range(1, at + 1), 0, *range(at + 1, x.ndim)])
 
 
 _SCAN, _FOLD, _ITERATE, _WHILE = range(4)
@@ -207,6 +246,7 @@ def _run(record, *args):
 
 def _over(kind, function, init, xs, length, reverse):
     name = ("scan", "fold")[kind]
+    _callable(name, function=function)
     if length is not None and xs is not None and not _number_of(xs):
         raise _core.ValueError(f"{name}: both xs and length are given; only one is allowed, because xs determines the length")
     if xs is None and length is None:
@@ -267,6 +307,7 @@ def fold(function, init, xs=None, length=None, reverse=False):
 
 def iterate(function, init, steps):
     """Returns f(f(… f(init))) with `steps` calls of f. Errors: DTypeError unless `steps` is an integer."""
+    _callable("iterate", function=function)
     steps = _count("iterate", steps)
 
     def recorded(init):
@@ -285,6 +326,7 @@ def while_loop(cond, body, init, bound=None):
     The condition is one bool for all states, or broadcasts to each state. In the second case, each element keeps its state once its condition is
     false. If `bound` ends the loop, cond of the returned state is true.
     """
+    _callable("while_loop", cond=cond, body=body)
     if bound is None:
         raise _core.ValueError("while_loop: `bound` is missing, the maximum number of steps")
     bound = _count("while_loop", bound)
