@@ -22,6 +22,8 @@ from ._core import __version__, boolean
 from .formulas import evaluate, formula
 from .methods import asarray, from_dlpack
 from .names import *  # noqa: F401,F403: NumPy's names of the same operators
+from .numpy_functions import *  # noqa: F401,F403: NumPy's functions that combine several operators
+from .array_api import can_cast, finfo, iinfo, result_type
 from . import array_api, reports as _reports
 from .torch_function import torch
 from .transforms import (
