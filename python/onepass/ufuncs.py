@@ -40,10 +40,6 @@ def _histogram(a, bins=10, range=None, density=None, weights=None):
     return _core.histogram(a, bins, range, weights, bool(density))
 
 
-def _take(a, indices, axis=None):
-    return _core.take(numpy_functions.ravel(a) if axis is None else a, indices, 0 if axis is None else axis)
-
-
 def _clip(a, a_min=None, a_max=None, *, min=None, max=None):
     return names.clip(a, min if a_min is None else a_min, max if a_max is None else a_max)
 
@@ -55,7 +51,7 @@ def _norm(x, ord=None, axis=None, keepdims=False):
 
 
 # Functions of NumPy with other parameters than the operator of that name.
-_OTHER_PARAMETERS = {"pad": _pad, "gradient": _gradient, "histogram": _histogram, "take": _take, "clip": _clip, "linalg.norm": _norm}
+_OTHER_PARAMETERS = {"pad": _pad, "gradient": _gradient, "histogram": _histogram, "clip": _clip, "linalg.norm": _norm}
 
 
 def _operator(name):
