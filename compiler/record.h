@@ -60,9 +60,10 @@ class Recorder {
  public:
   Recorder() = default;
   ir::Graph graph;
-  Numbers numbers;                      // the scalar parameters that a call's numbers fill
-  bool regroups = false;                // relaxation `reassociate`: einsum may contract the cheapest pairs first
-  std::int64_t fewest_loop_steps = 64;  // loops with state of fewer steps are unrolled
+  Numbers numbers;                       // the scalar parameters that a call's numbers fill
+  bool regroups = false;                 // relaxation `reassociate`: einsum may contract the cheapest pairs first
+  std::int64_t fewest_loop_steps = 64;   // loops with state of fewer steps are unrolled
+  std::int64_t fewest_while_steps = 16;  // the same for while loops, whose kernels end early
 
   // ---- values
   /// Returns a node that is an input of the program.

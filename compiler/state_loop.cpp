@@ -118,7 +118,8 @@ void StateLoop::step(std::span<const Value> state, std::span<const Value> result
   if (kind_ == Kind::Scan) keep_results(results);
   state_ = std::move(next);
   ++done_;
-  if (steps_ < std::max(r_.fewest_loop_steps, kRecordedSteps + 1)) return;
+  const std::int64_t fewest = kind_ == Kind::While ? r_.fewest_while_steps : r_.fewest_loop_steps;
+  if (steps_ < std::max(fewest, kRecordedSteps + 1)) return;
   if (done_ == kRecordedSteps - 1) second_ = form(results);
   if (done_ != kRecordedSteps || !second_) return;
   const std::optional<StepForm> third = form(results);

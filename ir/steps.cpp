@@ -85,6 +85,27 @@ std::vector<DType> types_of(const Graph& graph, List operands, const Steps& step
   return types;
 }
 
+std::optional<std::int64_t> going_state(const Steps& s) {
+  const auto line_of = [&](std::int64_t value) {
+    return value < s.operands() ? nullptr : &s.lines[static_cast<std::size_t>(value - s.operands())];
+  };
+  for (std::int64_t g = 0; g < s.states; ++g) {
+    const std::int64_t next = s.next[static_cast<std::size_t>(g)];
+    const StepLine* const both = line_of(next);
+    if (!both || both->op != Op::BitwiseAnd || both->dtype != DType::Bool || (both->operands[0] != g && both->operands[1] != g)) continue;
+    bool ends = true;
+    for (std::int64_t i = 0; i < s.states; ++i) {
+      const std::int64_t value = s.next[static_cast<std::size_t>(i)];
+      const StepLine* const chosen = line_of(value);
+      const bool stays = value == i || (chosen && chosen->op == Op::Where && chosen->operands[2] == i &&
+                                        (chosen->operands[0] == next || chosen->operands[0] == g));
+      ends = ends && (i == g || stays);
+    }
+    if (ends) return g;
+  }
+  return std::nullopt;
+}
+
 std::string broken_steps(const Graph& graph, NodeId id) {
   std::string broken;
   const List operands = graph.operands(id), shape = graph.shape(id);

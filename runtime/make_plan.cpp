@@ -58,7 +58,7 @@ ProgramRecorder record(const Program::State& state, std::span<const Argument> ar
   ProgramRecorder recorder;
   recorder.regroups = state.options.relax.reassociate;
   recorder.limits = state.options.limits;
-  if (state.options.device.is_cuda()) recorder.fewest_loop_steps = std::numeric_limits<std::int64_t>::max();
+  if (state.options.device.is_cuda()) recorder.fewest_loop_steps = recorder.fewest_while_steps = std::numeric_limits<std::int64_t>::max();
   const std::vector<Value> values = argument_values(recorder, state.argument_names, arguments, inputs);
   state.record(recorder, values);
   return recorder;

@@ -156,7 +156,8 @@ TEST_CASE("loops: typical programs give the reference's bits", "[loops]") {
           arrays.push_back(make_input(input));
         }
     compiler::Recorder recorder;
-    recorder.fewest_loop_steps = std::numeric_limits<std::int64_t>::max();  // kernels of steps have no loop program
+    recorder.fewest_loop_steps = recorder.fewest_while_steps =
+        std::numeric_limits<std::int64_t>::max();  // kernels of steps have no loop program
     try {
       compiler::record_formula(recorder, program, types);
     } catch (const UnsupportedError&) { continue; }

@@ -133,6 +133,48 @@ TEST_CASE("steps: a loop of the host language, and one whose elements end separa
   CHECK(check(mandelbrot, random_array({7, 13}, op::f64), random_array({7, 13}, op::f64, 2)) <= 3);
 }
 
+TEST_CASE("steps: a while loop ends when no element goes on", "[steps]") {
+  // A loop that does not end early would run for years.
+  const auto doubled = [](Tensor x) {
+    return op::while_loop([](std::array<Tensor, 2> y) { return y[0] < 1000; },
+                          [](std::array<Tensor, 2> y) {
+                            return std::array{y[0] * 2, y[1] + 1};
+                          },
+                          std::array{x, op::zeros(x.shape(), op::i16)}, 1'000'000'000'000);
+  };
+  for (const std::int64_t n : {1, 7, 100, 3000})
+    for (const op::Mode mode : {op::Mode::generic, op::Mode::specialized}) {
+      const Array x = Array::empty({n}, op::f64);
+      for (std::int64_t i = 0; i < n; ++i)
+        x.span<double>()[static_cast<std::size_t>(i)] = i % 5 == 4 ? 2000 : static_cast<double>(i % 700 + 1);
+      const auto f = op::compile(doubled, {.mode = mode});
+      const std::array<Array, 2> first = f(x);
+      op::wait_until_optimized();
+      const std::array<Array, 2> later = f(x);
+      bool right = true;
+      for (std::int64_t i = 0; i < n; ++i) {
+        double value = x.at<double>({i});
+        std::int16_t steps = 0;
+        for (; value < 1000; value *= 2) ++steps;
+        for (const std::array<Array, 2>& y : {first, later})
+          right = right && y[0].at<double>({i}) == value && y[1].at<std::int16_t>({i}) == steps;
+      }
+      INFO(n << " elements");
+      CHECK(right);
+    }
+  // Two states: the flag and a value, which changes only while the flag is true. Values 2 and 3 are the lines.
+  ir::Steps s;
+  s.count = 5, s.states = 2, s.captures = 1;
+  s.lines = {{ir::Op::BitwiseAnd, DType::Bool, 0, {0, 2, ir::StepLine::kNone}}, {ir::Op::Where, DType::F32, 0, {3, 2, 1}}};
+  s.next = {3, 4};
+  CHECK(ir::going_state(s) == 0);
+  s.lines[1].operands = {3, 1, 2};  // changes while the flag is false
+  CHECK(!ir::going_state(s));
+  s.lines[1].operands = {3, 2, 1};
+  s.lines[0].op = ir::Op::BitwiseOr;  // may become true again
+  CHECK(!ir::going_state(s));
+}
+
 TEST_CASE("steps: numbers of a call, and strided arrays", "[steps]") {
   op::Options options;
   auto f = op::compile(

@@ -3,10 +3,12 @@
 //   for task in begin .. end
 //     for j in the task's elements, a vector at a time          whole vectors, then a masked one
 //       load states and operands that all steps share
-//       for t in 0 .. steps: load arrays, compute lines, store results; the next states
+//       for t in 0 .. steps: load arrays, compute lines, store results; the next states; ends early if no lane goes on
 //       store the last states
 #include "compiler/llvm/emit_steps.h"
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "compiler/llvm/frame.h"
@@ -105,7 +107,9 @@ class StepsEmitter : Frame {
                arrays_end = states + static_cast<std::size_t>(steps_.arrays);
     for (std::size_t i = 0; i < states; ++i) b_.CreateStore(load(i, nullptr, element, mask), states_[i]);
     for (std::size_t i = arrays_end; i < operands; ++i) values[i] = load(i, nullptr, element, mask);
-    loop(i64(0), word(words_.extents), i64(1), [&](Value* step) {
+    const bool stores_each = std::ranges::any_of(nest_.results, [&](std::uint32_t r) { return r >= states; });
+    const std::optional<std::int64_t> going = stores_each ? std::nullopt : ir::going_state(steps_);
+    loop(i64(0), word(words_.extents), i64(1), [&](Value* step) -> Value* {
       for (std::size_t i = 0; i < states; ++i) values[i] = b_.CreateLoad(k_.type(types_[i], width_), states_[i]);
       for (std::size_t i = states; i < arrays_end; ++i) values[i] = load(i, step, element, mask);
       for (std::size_t i = 0; i < steps_.lines.size(); ++i) values[operands + i] = line(steps_.lines[i], values);
@@ -113,6 +117,9 @@ class StepsEmitter : Frame {
         if (nest_.results[r] >= states)
           store(operands + r, step, element, mask, values[static_cast<std::size_t>(steps_.results[nest_.results[r] - states])]);
       for (std::size_t i = 0; i < states; ++i) b_.CreateStore(values[static_cast<std::size_t>(steps_.next[i])], states_[i]);
+      if (!going) return nullptr;
+      Value* const goes_on = values[static_cast<std::size_t>(steps_.next[static_cast<std::size_t>(*going)])];
+      return width_ == 0 ? goes_on : b_.CreateOrReduce(mask ? b_.CreateAnd(goes_on, mask) : goes_on);  // of any element
     });
     for (std::size_t r = 0; r < nest_.results.size(); ++r)
       if (const std::uint32_t i = nest_.results[r]; i < states)

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -68,11 +69,11 @@ class Frame {
     b_.SetInsertPoint(entry_block_->getTerminator());
     return f();
   }
-  /// Emits for (i = begin; i < end; i += step) f(i).
+  /// Emits for (i = begin; i < end; i += step) f(i). If f returns a condition that is not null, the loop also ends once it is false.
   template <class F> void loop(Value* begin, Value* end, Value* step, F&& f) {
     if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
       if (*first >= *last) return;
-      if (*first + *by >= *last) return f(begin);  // a single iteration needs no loop
+      if (*first + *by >= *last) return static_cast<void>(f(begin));  // a single iteration needs no loop
     }
     BasicBlock* before = b_.GetInsertBlock();
     BasicBlock *head = block(), *inside = block(), *after = block();
@@ -82,7 +83,13 @@ class Frame {
     i->addIncoming(begin, before);
     b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
     b_.SetInsertPoint(inside);
-    f(i);
+    if constexpr (std::is_void_v<decltype(f(i))>) {
+      f(i);
+    } else if (Value* const goes_on = f(i)) {
+      BasicBlock* const next = block();
+      b_.CreateCondBr(goes_on, next, after);
+      b_.SetInsertPoint(next);
+    }
     i->addIncoming(b_.CreateAdd(i, step), b_.GetInsertBlock());
     b_.CreateBr(head);
     b_.SetInsertPoint(after);

@@ -117,6 +117,7 @@ struct TileForm {
   bool abreast = false;
   // True for steps (ir/steps.h). Sweep 0 loads the states and captures, sweep 1 is a step, sweep 2 stores the last states.
   bool recurrent = false;
+  std::uint32_t going = TileStep::kNone;  // the value of a bool for each element: the steps end once all are false (ir::going_state)
   static constexpr std::int64_t kMostAbreast = 64;
   std::int64_t cell_bytes() const { return abreast ? 8 * kMostAbreast : 8; }
   std::int64_t tile = 0, tile_bytes = 0;  // elements of a tile; bytes of a tile

@@ -213,6 +213,7 @@ void TileRun::recurrence(std::int64_t first, std::int64_t last) {
     steps(f_.sweeps[0].each, j, n);
     for (std::int64_t t = 0; t < extent(0); ++t) {
       steps(f_.sweeps[1].each, j, n);
+      if (f_.going != kNone && std::all_of(at_[f_.going], at_[f_.going] + n, [](std::byte b) { return b == std::byte{0}; })) break;
       for (std::uint32_t l = 0; l < p_.linears_; ++l) linears_[l] += words_[layout_.coefficient_of(l, 0)];
     }
     steps(f_.sweeps[2].each, j, n);
