@@ -1373,11 +1373,10 @@ for i0 parallel
         "std(sliding_window(x, 6, 0), -1)", "max(sliding_window(pad(x, [2, 3], [1, 4], -1.5), [3, 4], [0, 1]), [-1, -2])",
         "mean(sliding_window(pad(x, [3, 3], [3, 3]), 7, 1), -1)", "min(sliding_window(x, 3, 1, 2), -1)",
         R"(y = correlate(x, k, "same", 1); m = max(sliding_window(pad(x, [0, 2], [0, 2]), 5, 1), -1))"})
-    for (const std::int64_t n : {7, 9, 70})
-      for (const std::int64_t m : {9, 17, 63, 64, 65, 130, 300}) {
-        INFO(text << ", " << n << ", " << m);
-        CHECK(difference_as_run(optimised(text, {{"x", {n, m}}, {"k", {5}}, {"w", {3, 5}}}), static_cast<std::uint64_t>(n)) == "");
-      }
+    for (const auto& [n, m] : {std::pair<std::int64_t, std::int64_t>{7, 9}, {9, 64}, {9, 65}, {8, 150}}) {
+      INFO(text << ", " << n << ", " << m);
+      CHECK(difference_as_run(optimised(text, {{"x", {n, m}}, {"k", {5}}, {"w", {3, 5}}}), static_cast<std::uint64_t>(n)) == "");
+    }
 }
 
 TEST_CASE("loops: the loop that computes an extreme finds its index", "[loops]") {
