@@ -8,12 +8,7 @@ import sys
 import unittest
 import warnings
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MODULE = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "python")
-if not os.path.exists(os.path.join(MODULE, "onepass", "__init__.py")):
-    print("SKIPPED: this build has no Python module (cmake -DONEPASS_PYTHON=ON)")
-    sys.exit(77)
-sys.path.insert(0, MODULE)
+from built_module import ROOT  # skips without the module
 try:
     import array_api_strict as strict
     import hypothesis

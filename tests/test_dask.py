@@ -11,15 +11,10 @@ import sys
 import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MODULE = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "python")
-if not os.path.exists(os.path.join(MODULE, "onepass", "__init__.py")):
-    print("SKIPPED: this build has no Python module (cmake -DONEPASS_PYTHON=ON)")
-    sys.exit(77)
+from built_module import MODULE, ROOT  # skips without the module
 if not os.environ.get("ONEPASS_TEST_FULL"):
     print("SKIPPED: Dask is used by tools/test --full alone")
     sys.exit(77)
-sys.path.insert(0, MODULE)
 os.environ["PYTHONPATH"] = os.pathsep.join([MODULE, *filter(None, [os.environ.get("PYTHONPATH")])])  # for the workers
 try:
     import dask

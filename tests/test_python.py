@@ -16,12 +16,7 @@ import threading
 import unittest
 from xml.etree import ElementTree
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MODULE = os.path.join(os.path.abspath(os.environ.get("ONEPASS_BUILD_DIR", os.path.join(ROOT, "build/release"))), "python")
-if not os.path.exists(os.path.join(MODULE, "onepass", "__init__.py")):
-    print("SKIPPED: this build has no Python module (cmake -DONEPASS_PYTHON=ON)")
-    sys.exit(77)
-sys.path.insert(0, MODULE)
+from built_module import MODULE, ROOT  # skips without the module
 
 import numpy as np  # noqa: E402
 
