@@ -85,7 +85,8 @@ std::vector<DType> types_of(const Graph& graph, List operands, const Steps& step
   return types;
 }
 
-std::optional<std::int64_t> going_state(const Steps& s) {
+std::optional<std::int64_t> going_state(const Steps& s, std::span<const std::uint32_t> results) {
+  if (std::ranges::any_of(results, [&](std::uint32_t r) { return r >= s.states; })) return std::nullopt;
   const auto line_of = [&](std::int64_t value) {
     return value < s.operands() ? nullptr : &s.lines[static_cast<std::size_t>(value - s.operands())];
   };

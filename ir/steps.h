@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,9 @@ Steps steps_of(List attributes, std::size_t operands, std::string& broken);
 Steps steps_of(const Graph& graph, NodeId id);  // for a valid node
 /// Returns the type of each value. `operands` must be in the graph.
 std::vector<DType> types_of(const Graph& graph, List operands, const Steps& steps);
-/// Returns the state that ends the recurrence, as in a while loop: once it is false, no later step changes a state. Null: there is none.
-std::optional<std::int64_t> going_state(const Steps& steps);
+/// Returns the state that ends the recurrence, as in a while loop: once it is false, no later step changes a state. Null: there is none, or
+/// one of the results (by the numbers of `results`) has an element for each step.
+std::optional<std::int64_t> going_state(const Steps& steps, std::span<const std::uint32_t> results);
 /// Returns the problem with a node; empty if it is valid.
 std::string broken_steps(const Graph& graph, NodeId id);
 

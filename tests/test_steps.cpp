@@ -167,12 +167,14 @@ TEST_CASE("steps: a while loop ends when no element goes on", "[steps]") {
   s.count = 5, s.states = 2, s.captures = 1;
   s.lines = {{ir::Op::BitwiseAnd, DType::Bool, 0, {0, 2, ir::StepLine::kNone}}, {ir::Op::Where, DType::F32, 0, {3, 2, 1}}};
   s.next = {3, 4};
-  CHECK(ir::going_state(s) == 0);
-  s.lines[1].operands = {3, 1, 2};  // changes while the flag is false
-  CHECK(!ir::going_state(s));
+  CHECK(ir::going_state(s, std::array{0u, 1u}) == 0);
+  s.results = {1};
+  CHECK(!ir::going_state(s, std::array{0u, 2u}));  // the state before each step
+  s.lines[1].operands = {3, 1, 2};                 // changes while the flag is false
+  CHECK(!ir::going_state(s, std::array{0u, 1u}));
   s.lines[1].operands = {3, 2, 1};
   s.lines[0].op = ir::Op::BitwiseOr;  // may become true again
-  CHECK(!ir::going_state(s));
+  CHECK(!ir::going_state(s, std::array{0u, 1u}));
 }
 
 TEST_CASE("steps: numbers of a call, and strided arrays", "[steps]") {

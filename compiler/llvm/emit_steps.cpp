@@ -7,7 +7,6 @@
 //       store the last states
 #include "compiler/llvm/emit_steps.h"
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -107,8 +106,7 @@ class StepsEmitter : Frame {
                arrays_end = states + static_cast<std::size_t>(steps_.arrays);
     for (std::size_t i = 0; i < states; ++i) b_.CreateStore(load(i, nullptr, element, mask), states_[i]);
     for (std::size_t i = arrays_end; i < operands; ++i) values[i] = load(i, nullptr, element, mask);
-    const bool stores_each = std::ranges::any_of(nest_.results, [&](std::uint32_t r) { return r >= states; });
-    const std::optional<std::int64_t> going = stores_each ? std::nullopt : ir::going_state(steps_);
+    const std::optional<std::int64_t> going = ir::going_state(steps_, nest_.results);
     loop(i64(0), word(words_.extents), i64(1), [&](Value* step) -> Value* {
       for (std::size_t i = 0; i < states; ++i) values[i] = b_.CreateLoad(k_.type(types_[i], width_), states_[i]);
       for (std::size_t i = states; i < arrays_end; ++i) values[i] = load(i, step, element, mask);

@@ -572,10 +572,8 @@ Speller::Interior Speller::find_interior(Id line, unsigned lanes) {
       const std::vector<Coefficient>& of = nest_.linears[linear].of;
       fits = std::all_of(of.begin() + nest_.loops(), of.end(), [](Coefficient k) { return k == Coefficient::Zero; });
       const bool moves = of[along] != Coefficient::Zero;
-      if (!fits || (moves && number(b_.CreateMul(coefficient(linear, along), weight(vector.at, along))) != 1)) {
-        fits = false;
-        break;
-      }
+      fits = fits && (!moves || moves_by_one(linear, vector.at));
+      if (!fits) break;
       varies |= moves;
       Value *low = linear_value(linear, depth, true), *high = moves ? b_.CreateAdd(low, i64(lanes - 1)) : low;
       for (Id inner = line + 1; inner < vector.end; ++inner) {
@@ -1495,14 +1493,19 @@ void Speller::store_lanes(Value* v, Value* p, Value* mask, bool streamed) {
 
 llvm::Value* Speller::condition(Id guard) { return guard == kNone || holding_.contains(guard) ? nullptr : value(guard); }
 
+// True if the map grows by one with the digit's index.
+bool Speller::moves_by_one(Id linear, Id digit) {
+  const Id root = p_.digits[digit].root;
+  return number(b_.CreateMul(coefficient(linear, root), weight(digit, root))) == 1;
+}
+
 // True if the map grows by one from each lane to the next.
 bool Speller::counts_lanes(Id linear) {
   if (!varies_along_vector(loops_of(linear))) return false;
   const std::vector<Coefficient>& of = nest_.linears[linear].of;
   for (Id q = 0; q < nest_.derived.size(); ++q)
     if (of[nest_.loops() + q] != Coefficient::Zero && varies_along_vector(loops_of_derived(q))) return false;
-  const Id digit = vector_scope()->digit, along = p_.digits[digit].root;
-  return number(b_.CreateMul(coefficient(linear, along), weight(digit, along))) == 1;
+  return moves_by_one(linear, vector_scope()->digit);
 }
 
 llvm::Value* Speller::guard(const Line& l) {

@@ -209,6 +209,7 @@ class Speller : private Frame {
   void add_to(const loops::Line& l);
   void store_side_by_side(Id first);
   Value* interleaved(const std::vector<Value*>& v);
+  bool moves_by_one(Id linear, Id digit);
   bool counts_lanes(Id linear);
   Value* guard(const loops::Line& l);
   Value* condition(Id guard);  // null: always true

@@ -491,9 +491,7 @@ bool is_turned(const Nest& nest, Id access) {
   return nest.serial == 1 && of[nest.outer] == Coefficient::One && of[nest.vector_loop()] == Coefficient::General &&
          !is_derived(nest, nest.accesses[access].linear) && nest.accesses[access].table == Access::kNone;
 }
-}  // namespace
 
-namespace {
 // True if the nest reduces short windows of an array that overlap: the vectors of neighboring windows read the same cache lines.
 bool reduces_windows(const Nest& nest, const NestNumbers& numbers) {
   constexpr std::int64_t kMostElements = 32;

@@ -14,6 +14,10 @@
 
 namespace onepass::compiler {
 
+namespace {
+constexpr std::int64_t kFewLanes = 8;  // a vector loop of fewer iterations leaves most lanes unused
+}  // namespace
+
 std::vector<Planned> Planner::run() {
   const std::vector<NodeId>& roots = partition_.groups[group_].roots;
   for (std::size_t r = 0; r < roots.size(); ++r)
@@ -34,10 +38,9 @@ std::vector<Planned> Planner::run() {
 }
 
 bool Planner::runs_short_loops(const std::vector<Planned>& pieces) const {
-  constexpr std::int64_t kFew = 8;
   return std::ranges::any_of(pieces, [&](const Planned& p) {
     const std::vector<std::int64_t>& extents = p.numbers.extents;
-    if (p.nest.short_rows || extents.size() < 2 || extents.back() >= kFew || elements_of(p) < kFew * kLongLoop) return false;
+    if (p.nest.short_rows || extents.size() < 2 || extents.back() >= kFewLanes || elements_of(p) < kFewLanes * kLongLoop) return false;
     if (p.nest.kind == NestKind::Lanes || p.nest.has(Statement::Kind::Scan) || p.nest.addition() || contracts()) return false;
     if (p.nest.kind == NestKind::Rows) return p.nest.outer > 0;
     const std::uint32_t v = p.nest.vector_loop();
@@ -51,14 +54,13 @@ bool Planner::runs_short_loops(const std::vector<Planned>& pieces) const {
 }
 
 std::vector<Planned> Planner::in_best_loops(const std::vector<Loop>& all) {
-  constexpr std::int64_t kShortSum = 8;
   std::vector<Planned> pieces = in_loops(all);
   if (pieces.size() == 1) split_loops_ = loops_;
   if (scan_is_split_) {  // a scan runs along one loop
     keeps_whole_ = true;
     pieces = in_loops(all);
-  } else if (pieces.size() == 1 && pieces[0].nest.kind == NestKind::Lanes && pieces[0].numbers.extents.back() < kShortSum &&
-             loops_.size() > all.size() && all.back().extent >= kShortSum) {
+  } else if (pieces.size() == 1 && pieces[0].nest.kind == NestKind::Lanes && pieces[0].numbers.extents.back() < kFewLanes &&
+             loops_.size() > all.size() && all.back().extent >= kFewLanes) {
     keeps_whole_ = true;  // the parts of the last loop would leave most lanes unused
     std::vector<Planned> whole = in_loops(all);
     keeps_whole_ = false;

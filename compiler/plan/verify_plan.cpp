@@ -224,9 +224,9 @@ class GraphPoints {
 
   // Does the same as Partition::loads.
   bool loads(NodeId id, Op op) const {
-    if (op == Op::Input || (has_lists_ && partition_.lists.reads(id))) return true;
-    return partition_.group_of[id] < group_ && !ir::is_view(op) && !ir::is_source(op);
+    return is_given(id, op) || (partition_.group_of[id] < group_ && !ir::is_view(op) && !ir::is_source(op));
   }
+  bool is_given(NodeId id, Op op) const { return op == Op::Input || (has_lists_ && partition_.lists.reads(id)); }
 
   std::uint32_t intern(std::span<const std::int64_t> index) {
     std::uint64_t h = index.size();
@@ -415,8 +415,7 @@ class GraphPoints {
     const ir::Node node = graph_[id];
     if (loads(id, node.op)) {
       static const Layout contiguous;  // kernels read the unrounded F32 copy of a half
-      const bool is_given = node.op == Op::Input || (has_lists_ && partition_.lists.reads(id));
-      const Layout& layout = is_half(node.dtype) && !is_given ? contiguous : layouts_[id];
+      const Layout& layout = is_half(node.dtype) && !is_given(id, node.op) ? contiguous : layouts_[id];
       return settle(id, at, leaf(Leaf::Memory, id, static_cast<std::uint64_t>(element_of(graph_.shape(id), layout, index(at)))));
     }
     switch (ir::info(node.op).kind) {

@@ -212,8 +212,7 @@ class TileBuilder {
           k >= 0 && !write_buffer(first_result + r, of[static_cast<std::size_t>(s.results[static_cast<std::size_t>(k)])]))
         return false;
     if (!next_states(s, of)) return false;
-    const bool stores_each = std::ranges::any_of(nest_.results, [&](std::uint32_t r) { return r >= s.states; });
-    if (const auto going = stores_each ? std::nullopt : ir::going_state(s)) form_->going = of[static_cast<std::size_t>(*going)];
+    if (const auto going = ir::going_state(s, nest_.results)) form_->going = of[static_cast<std::size_t>(*going)];
     const double element_ns = form_->element_ns;
     now_ = 2;
     for (std::uint32_t r = 0; r < nest_.results.size(); ++r)

@@ -80,14 +80,16 @@ void refuse_mask(nb::handle h) {
         "where(mask, value, data)");
 }
 
+constexpr std::string_view kDTypes = "bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64";
+
 // Throws a DTypeError that names the array's own element type, or describes the buffer.
 [[noreturn]] void refuse_type(nb::handle h, std::string_view otherwise) {
   const nb::object dtype = nb::getattr(h, "dtype", nb::none());
   const std::string what = dtype.is_none() ? std::string(otherwise) : fmt::format("an array of {}", nb::cast<std::string>(nb::str(dtype)));
   throw DTypeError(
-      fmt::format("{} has no dtype in onepass; the dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64, in the byte "
-                  "order of this machine. Convert it first, for example with x.astype(\"float32\")",
-                  what));
+      fmt::format("{} has no dtype in onepass; the dtypes are {}, in the byte order of this machine. Convert it first, for example with "
+                  "x.astype(\"float32\")",
+                  what, kDTypes));
 }
 
 bool array_from_buffer(nb::handle h, Array& out, Buffers* borrowed = nullptr) {
@@ -208,9 +210,7 @@ DType dtype_from(nb::handle h) {
     const std::string text = nb::cast<std::string>(nb::str(h));  // torch.float32
     if (const auto dot = text.rfind('.'); dot != std::string::npos && dtype_named(std::string_view(text).substr(dot + 1), out)) return out;
   }
-  throw nb::type_error(fmt::format("{} is not a dtype of onepass; the dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64",
-                                   nb::cast<std::string>(nb::repr(h)))
-                           .c_str());
+  throw nb::type_error(fmt::format("{} is not a dtype of onepass; the dtypes are {}", nb::cast<std::string>(nb::repr(h)), kDTypes).c_str());
 }
 
 nb::object dtype_object(DType dtype) { return nb::cast(ElementType{dtype}); }
