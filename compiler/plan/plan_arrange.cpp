@@ -68,8 +68,30 @@ bool Planner::has_short_rows(const std::vector<std::uint32_t>& quotients) const 
 
 std::int64_t Planner::coefficient(std::uint32_t expression, std::uint32_t variable) const {
   for (const Term& t : expressions_[expression].terms)
-    if (t.variable == variable) return t.coefficient;
+    if (t.variable == variable) return is_reversed(variable) ? -t.coefficient : t.coefficient;
   return 0;
+}
+
+std::int64_t Planner::offset(std::uint32_t expression) const {
+  std::int64_t offset = expressions_[expression].offset;
+  for (const Term& t : expressions_[expression].terms)
+    if (is_reversed(t.variable)) offset += t.coefficient * (loops_[t.variable].extent - 1);
+  return offset;
+}
+
+void Planner::choose_reversed() {
+  constexpr std::int64_t kNear = 16;  // elements: about a cache line
+  reversed_ = 0;
+  if (in_sequence() || phases() > 1) return;
+  for (std::uint32_t l = 0; l < loops_.size(); ++l) {
+    bool falls = false, rises = false;
+    for (std::size_t i = 0; i < access_expressions_.size(); ++i) {
+      const std::int64_t c = stride(i, l);
+      falls |= c < 0 && c > -kNear;
+      rises |= c > 0 && c < kNear;
+    }
+    if (falls && !rises) reversed_ |= std::uint64_t{1} << l;
+  }
 }
 
 std::int64_t Planner::stride(std::size_t access, std::uint32_t loop) const {
@@ -78,6 +100,7 @@ std::int64_t Planner::stride(std::size_t access, std::uint32_t loop) const {
 }
 
 void Planner::arrange(Planned& out) {
+  choose_reversed();
   Arrangement a = expressions_in_use();
   order_and_merge(a);
   choose_kind(a);
@@ -278,7 +301,7 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
     for (std::size_t v = 0; v < c.size(); ++v) linear.of.push_back(class_of(i, v, c[v]));
     nest.linears.push_back(std::move(linear));
     numbers.coefficients.push_back(std::move(c));
-    numbers.offsets.push_back(expressions_[a.used[i]].offset);
+    numbers.offsets.push_back(offset(a.used[i]));
   }
   const auto first_check = static_cast<std::uint32_t>(access_expressions_.size() + index_expressions_.size());
   const auto first_quotient = static_cast<std::uint32_t>(a.used.size() - a.quotients.size());

@@ -324,7 +324,12 @@ class Planner {
   void join_phases(const Arrangement& a);  // fuses the stores of interleaved indices that are adjacent in memory
   void write_body(const Arrangement& a, Nest& nest) const;
   static void set_stages(Nest& nest);
+  // Reversed loops run from their last index to the first, so that arrays with falling addresses are read forward.
+  std::uint64_t reversed_ = 0;
+  void choose_reversed();
+  bool is_reversed(std::uint32_t variable) const { return variable < 64 && (reversed_ >> variable & 1) != 0; }
   std::int64_t coefficient(std::uint32_t expression, std::uint32_t variable) const;
+  std::int64_t offset(std::uint32_t expression) const;
   std::int64_t stride(std::size_t access, std::uint32_t loop) const;
   bool contracts() const {
     return std::any_of(body_.begin(), body_.end(), [](const Statement& s) { return ir::is_contraction(s.op); });
