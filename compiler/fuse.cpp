@@ -708,7 +708,31 @@ class Fuser {
   bool costs_more_than_load(NodeId id) const {
     constexpr std::uint32_t kMostOfElement = 4;
     if (ir::is_contraction(graph_[id].op)) return inline_cost_[id] > kRoundTrip;  // fuse() looks for products
-    return ir::is_reduction(graph_[id].op) || inline_cost_[id] > (graph_.elements(id) == 1 ? kMostOfElement : kRoundTrip);
+    if (ir::is_reduction(graph_[id].op)) return true;
+    if (graph_.elements(id) == 1) return inline_cost_[id] > kMostOfElement;
+    return inline_cost_[id] > kRoundTrip || cost_in_other_loops(id) > kRoundTrip;
+  }
+  // Returns the operations on each element, from the values in memory on, with those for the arrays of its size that it reads. Stops above
+  // the costs of a store and a load.
+  std::uint32_t cost_in_other_loops(NodeId id) const {
+    constexpr std::uint32_t kLoad = 12;  // more than a third of a store and a load
+    std::vector<NodeId> open = {id};
+    std::unordered_set<NodeId> met;
+    std::uint32_t cost = 0;
+    while (!open.empty() && cost <= kRoundTrip) {
+      const NodeId at = base_of(open.back());
+      open.pop_back();
+      if (!met.insert(at).second) continue;
+      const Op op = graph_[at].op;
+      const bool in_memory = op == Op::Input || is_list(at) || (at != id && partition_.group_of[at] != Partition::kNoGroup);
+      if (in_memory || ir::is_source(op)) {
+        if (in_memory && 2 * graph_.elements(at) > graph_.elements(id)) cost += kLoad;
+        continue;
+      }
+      cost += cost_of(op);
+      for (const std::int64_t o : graph_.operands(at)) open.push_back(static_cast<NodeId>(o));
+    }
+    return cost;
   }
   // Records that the group computes the values from which it computes a root. A value that an earlier group computes, too, is materialized
   // there if computing it again costs more than a load.

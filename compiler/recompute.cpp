@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <unordered_set>
 
+#include "compiler/read_map.h"
 #include "compiler/unroll.h"
 
 namespace onepass::compiler {
@@ -18,10 +20,12 @@ using ir::Op;
 
 namespace {
 
-constexpr std::uint32_t kFewBoxes = 4;          // elementwise select, used if loops cannot be split at the box edges
-constexpr std::uint32_t kContractedCost = 2;    // primitives for each element that cost little compared with an fma for each use
-constexpr double kMostCopied = 8 * kRoundTrip;  // operations of code for other maps, even if they compute nothing again
-constexpr std::uint32_t kMostParts = 32;        // limit of loop parts from nested subdomains: each part is separate code
+constexpr std::uint32_t kFewBoxes = 4;                   // elementwise select, used if loops cannot be split at the box edges
+constexpr double kLoad = 2;                              // primitives that cost about as much as a load from the caches
+constexpr std::uint32_t kContractedCost = 2;             // primitives for each element that cost little compared with an fma for each use
+constexpr double kMostCopied = 8 * kRoundTrip;           // operations of code for other maps, even if they compute nothing again
+constexpr std::uint32_t kMostOfCopies = 8 * kRoundTrip;  // operations of a value with few copies, which are usually computed once
+constexpr std::uint32_t kMostParts = 32;                 // limit of loop parts from nested subdomains: each part is separate code
 
 class Finder {
  public:
@@ -35,7 +39,10 @@ class Finder {
     for (NodeId id = 0; id < graph_.size() && !options_.unfused; ++id)
       if (out_.needed[id] && is_stored(graph_, id)) out_.boundary[id] = Boundary::Recompute;
     if (!options_.unfused) find_other_steps();
+    most_.assign(graph_.size(), 0);
     find_recomputed();
+    const bool cheap = inlines_cheap(), selected = inlines_selected();
+    if (cheap || selected) find_recomputed();
     return std::move(out_);
   }
 
@@ -47,6 +54,8 @@ class Finder {
   std::vector<std::uint32_t> cost_;
   std::vector<bool> reduces_;         // the value's expression contains a reduction
   std::vector<bool> only_reduced_;    // only reductions read the value, or other values of this kind
+  std::vector<double> most_;          // stored because its expression costs more than this; 0: not for that reason
+  std::vector<NodeId> selected_;      // stored because a reduction would select between many boxes
   std::vector<std::uint32_t> boxes_;  // boxes of Piecewise nodes inside each other in the value's expression: their product
 
   // True if the value is in memory and not computed here.
@@ -85,29 +94,82 @@ class Finder {
       cost_[id] = in_sequence(op) || is_stored(graph_, id) ? 0 : c;
     }
   }
+  // Looks at the stored values again, from the inputs on. Their costs were those of everything before them; now it is known which of these
+  // values are in memory. Inlines values that cost little from there. Returns true if there are some.
+  bool inlines_cheap() {
+    bool any = false;
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (is_list(id)) continue;
+      std::uint32_t c = own_cost(id);
+      for (const std::int64_t o : graph_.operands(id))
+        if (out_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined)
+          c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
+      if (!in_sequence(graph_[id].op) && !is_stored(graph_, id)) cost_[id] = c;
+      if (most_[id] == 0 || reduces_[id] || costs_more(id, most_[id])) continue;
+      out_.boundary[id] = Boundary::Inlined;
+      any = true;
+    }
+    return any;
+  }
   std::uint32_t own_cost(NodeId id) const {
     const Op op = graph_[id].op;
     return ir::is_elementwise(op)                ? ir::info(op).kind == ir::OpKind::Expanded                 ? 16
-                                                   : op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal ? 4
+                                                   : op == Op::Div || op == Op::Sqrt || op == Op::Reciprocal ? 10
                                                                                                              : 1
            : op == Op::Piecewise                 ? 2 * static_cast<std::uint32_t>(graph_.operands(id).size())
            : op == Op::Place || op == Op::Gather ? 4
                                                  : 0;
   }
-  // Returns the primitives for each element when a value's whole expression is recomputed, with shared parts counted once.
-  double cost_of_all(NodeId id) const {
+  // Counts boxes again, without those behind values that are now stored. Inlines Piecewise nodes that were stored for their boxes, where few
+  // are left. Returns true if there are some.
+  bool inlines_selected() {
+    if (selected_.empty()) return false;
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (is_list(id) || in_sequence(graph_[id].op) || is_stored(graph_, id)) continue;
+      boxes_[id] = 1;
+      for (const std::int64_t o : graph_.operands(id))
+        if (const auto operand = static_cast<std::size_t>(o); out_.boundary[operand] == Boundary::Inlined)
+          boxes_[id] = std::max(boxes_[id], boxes_[operand]);
+      if (graph_[id].op == Op::Piecewise) boxes_[id] = std::min<std::uint32_t>(1u << 16, boxes_[id] * boxes_of(id));
+    }
+    bool any = false;
+    for (const NodeId id : selected_)
+      if (boxes_[id] <= kFewBoxes) out_.boundary[id] = Boundary::Inlined, any = true;
+    return any;
+  }
+  // Returns the primitives for each element when a value's whole expression is recomputed, with shared parts counted once. Stops above
+  // `most`.
+  double cost_of_all(NodeId id, double most, double load) const {
     std::vector<NodeId> open = {id};
-    std::vector<bool> seen(id + 1, false);
+    std::unordered_set<NodeId> seen;
     double cost = 0;
-    while (!open.empty()) {
+    while (!open.empty() && cost <= most) {
       const NodeId at = open.back();
       open.pop_back();
-      if (seen[at] || is_list(at) || in_sequence(graph_[at].op) || is_stored(graph_, at)) continue;
-      seen[at] = true;
+      if (!seen.insert(at).second) continue;
+      if (const NodeId base = base_of(at); at != id && is_in_memory(base)) {
+        if (2 * graph_.elements(base) > graph_.elements(id)) cost += load;
+        continue;
+      }
       cost += own_cost(at);
       for (const std::int64_t o : graph_.operands(at)) open.push_back(static_cast<NodeId>(o));
     }
     return cost;
+  }
+  NodeId base_of(NodeId id) const {
+    while (ir::is_view(graph_[id].op) && graph_[id].op != Op::Pad) id = graph_.operand(id, 0);
+    return id;
+  }
+  // True for an array, and for a value of which it is known that it is stored.
+  bool is_in_memory(NodeId id) const {
+    const Op op = graph_[id].op;
+    return op == Op::Input || is_list(id) || in_sequence(op) || is_stored(graph_, id) || out_.boundary[id] != Boundary::Inlined;
+  }
+  // True if recomputing a value's whole expression takes more primitives for each element. cost_ counts shared parts several times, which
+  // suits results of reductions: other loops that compute from them need them in memory.
+  bool costs_more(NodeId id, double most, double load = kLoad) const {
+    if (reduces_[id]) return cost_[id] > most;
+    return cost_[id] > most / (1 + load) && cost_of_all(id, most, load) > most;
   }
   void find_reduced() {
     only_reduced_.assign(graph_.size(), true);
@@ -271,51 +333,29 @@ class Finder {
     });
   }
 
-  // Returns the number of parts into which a node splits its readers' loops. If there are many boxes, they add to the parts of other nodes
-  // instead of multiplying them.
-  std::uint32_t parts_of(NodeId id) const {
+  // Returns the number of edges of boxes at which loops that read the node are cut. If there are many boxes, they add to the parts of other
+  // nodes instead.
+  std::uint32_t cuts_of(NodeId id, const std::vector<ReadMap>& maps) const {
     const Op op = graph_[id].op;
-    if (op == Op::Pad) return 3;
-    if (op != Op::Piecewise || has_many_boxes(graph_, options_.lists, id)) return 1;
-    const std::uint32_t boxes = boxes_of(id);
-    return std::max<std::uint32_t>(boxes, graph_.operands(id).size() > boxes ? 3 : 1);
+    if ((op != Op::Pad && op != Op::Piecewise) || has_many_boxes(graph_, options_.lists, id)) return 0;
+    double cuts = 0;
+    for (const ReadMap& map : maps) cuts += edges_inside(graph_, id, map) * map.copies;
+    return static_cast<std::uint32_t>(std::min(65536.0, cuts));
   }
 
-  // Returns a hash of the map through which a Piecewise reads its k-th operand: the box's start and steps, without axes of extent 1. So the
-  // operands of a stack of few boxes share one map, and the operands of a concat have different maps. Many boxes have separate loops.
-  std::uint64_t map_of_box(NodeId id, std::size_t k) const {
-    const std::size_t rank = graph_.shape(id).size();
-    const List attributes = graph_.attributes(id);
-    std::uint64_t h = id + 1;
-    if (2 * rank * k + 2 * rank > attributes.size()) return h;
-    const List box = attributes.subspan(2 * rank * k, 2 * rank), shape = graph_.shape(graph_.operand(id, static_cast<int>(k)));
-    const bool many = has_many_boxes(graph_, options_.lists, id);
-    for (std::size_t i = 0; i < rank; ++i)
-      if (shape[i] != 1 || many)
-        h = (h ^ static_cast<std::uint64_t>(box[i]) ^ static_cast<std::uint64_t>(box[rank + i]) << 48) * 0x9E3779B97F4A7C15ull;
-    return h;
-  }
-
-  // A map through which the loops of a materialized value read another value.
-  struct Map {
-    std::uint64_t hash;
-    double elements;  // how often these loops compute an element of the value
-    double most;      // how often they read an element, at most: windows read it several times
-  };
-  // Keeps one of the equal maps.
-  static void unite(std::vector<Map>& maps) {
-    std::ranges::sort(maps, [](const Map& a, const Map& b) { return a.hash != b.hash ? a.hash < b.hash : a.elements > b.elements; });
-    const auto rest = std::ranges::unique(maps, {}, &Map::hash);
-    maps.erase(rest.begin(), rest.end());
-  }
   // True if computing a value again for each map costs more than a round trip. Maps that read different parts of the value compute nothing
   // again. A value that contains a reduction is materialized where windows read it.
-  bool is_costly(NodeId id, const std::vector<Map>& maps) const {
+  bool is_costly(NodeId id, const std::vector<ReadMap>& maps) {
     double all = 0, most = 0;
-    for (const Map& m : maps) all += m.elements, most += reduces_[id] ? 1 : m.most;
+    for (const ReadMap& m : maps) all += m.elements, most += reduces_[id] ? 1 : m.most;
     const double times = std::min(most, all / static_cast<double>(std::max<std::int64_t>(graph_.elements(id), 1)));
-    if (only_reduced_[id] && graph_.elements(id) / kPairs >= out_.reads[id] && cost_of_all(id) * (times - 1) <= kMostOfPair) return false;
-    return cost_[id] * (times - 1) > kRoundTrip || cost_[id] * static_cast<double>(maps.size() - 1) > kMostCopied;
+    constexpr double kSmall = 1e-9;  // instead of 0
+    const double again = std::max(times - 1, kSmall), other_maps = std::max(static_cast<double>(maps.size()) - 1, kSmall);
+    if (only_reduced_[id] && graph_.elements(id) / kPairs >= out_.reads[id] && !costs_more(id, kMostOfPair / again)) return false;
+    const double limit = std::min(kRoundTrip / again, kMostCopied / other_maps);
+    if (!costs_more(id, limit)) return false;
+    most_[id] = limit;
+    return true;
   }
 
   // Materializes two kinds of values, from the outputs back. The first kind is values read through several maps, or broadcast, that cost
@@ -323,14 +363,15 @@ class Finder {
   void find_recomputed() {
     if (options_.unfused) return;
     constexpr std::size_t kMost = 64;
-    std::vector<std::vector<Map>> maps(graph_.size());          // through which consumers read a value
+    std::vector<std::vector<ReadMap>> maps(graph_.size());      // through which consumers read a value
     std::vector<bool> reduced(graph_.size(), false);            // a reduction in the same loops reads it
     std::vector<std::uint64_t> reduced_axes(graph_.size(), 0);  // axes that such reductions reduce
     std::vector<bool> contracted(graph_.size(), false);         // a contraction reads it
     std::vector<std::uint32_t> parts(graph_.size(), 1);   // number of parts into which the nodes up to a materialized value split the loops
     std::vector<bool> in_pieces(graph_.size(), false);    // the value is computed in each of many subdomains
     std::vector<bool> interleaved(graph_.size(), false);  // an interleaving value in the same loops reads it
-    const auto own = [&](NodeId id) { return Map{0, static_cast<double>(graph_.elements(id)), 1}; };
+    const auto own = [&](NodeId id) { return own_map(graph_, id); };
+    const auto parts_with = [&](NodeId id) { return std::min<std::uint32_t>(1u << 16, parts[id] + cuts_of(id, maps[id])); };
     for (NodeId id : wanted_) maps[id].push_back(own(id));
     for (NodeId id = graph_.size(); id-- > 0;) {
       if (!out_.needed[id] || is_list(id)) continue;
@@ -341,35 +382,26 @@ class Finder {
       const Node node = graph_[id];
       const bool computed = ir::is_elementwise(node.op) || node.op == Op::Piecewise || node.op == Op::Place || node.op == Op::Gather;
       const bool selects = node.op == Op::Piecewise && boxes_[id] > kFewBoxes && has_edges_along(id, reduced_axes[id]);
-      if (selects || (has_many_boxes(graph_, options_.lists, id) && (mine.size() > 1 || reduced[id]))) {
-        out_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, own(id));
-      }
-      const bool is_interleaving = !ir::is_view(node.op) && interleaves(id);
-      if ((is_interleaving && (reduced[id] || interleaved[id])) || (reduced[id] && reads_with_gaps(id))) {
-        out_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, own(id));
-      }
-      if (out_.boundary[id] != Boundary::Inlined) {
+      const auto store = [&](Boundary why) {  // the value gets loops of its own
+        out_.boundary[id] = why;
         reduced_axes[id] = 0;
         reduced[id] = interleaved[id] = false;
         mine.assign(1, own(id));
-      }
+      };
+      const bool is_interleaving = !ir::is_view(node.op) && interleaves(id);
+      if (out_.boundary[id] != Boundary::Inlined) store(out_.boundary[id]);
+      else if (selects) selected_.push_back(id), store(Boundary::Recompute);
+      else if (has_many_boxes(graph_, options_.lists, id) && (mine.size() > 1 || reduced[id])) store(Boundary::Recompute);
+      else if ((is_interleaving && (reduced[id] || interleaved[id])) || (reduced[id] && reads_with_gaps(id))) store(Boundary::Recompute);
       // a single element is the same through every map: each kernel computes it once
       const bool again = (mine.size() > 1 || (!mine.empty() && mine[0].most > 1)) && (graph_.elements(id) != 1 || in_pieces[id]);
       if (has_many_boxes(graph_, options_.lists, id) && out_.boundary[id] == Boundary::Inlined) in_pieces[id] = true;
-      if (computed && out_.boundary[id] == Boundary::Inlined && again && is_costly(id, mine)) {
-        out_.boundary[id] = Boundary::Recompute;
-        mine.assign(1, own(id));
-      }
-      if (computed && out_.boundary[id] == Boundary::Inlined && parts[id] > 1 && parts[id] * parts_of(id) > kMostParts) {
-        out_.boundary[id] = Boundary::Pieces;
-        mine.assign(1, own(id));
-      }
+      if (computed && out_.boundary[id] == Boundary::Inlined && again && is_costly(id, mine)) store(Boundary::Recompute);
+      if (computed && out_.boundary[id] == Boundary::Inlined && parts[id] > 1 && parts_with(id) > kMostParts) store(Boundary::Pieces);
       if (in_sequence(node.op)) mine.assign(1, own(id));
       const bool reduces = reduced[id] || in_sequence(node.op);
       const bool begins = out_.boundary[id] != Boundary::Inlined || in_sequence(node.op);  // the value has separate loops
-      const std::uint32_t cut = std::min<std::uint32_t>(1u << 16, (begins ? 1 : parts[id]) * parts_of(id));
+      const std::uint32_t cut = begins ? 1 + cuts_of(id, mine) : parts_with(id);
       const List operands = graph_.operands(id);
       for (std::size_t k = 0; k < operands.size(); ++k) {
         const auto o = static_cast<std::size_t>(operands[k]);
@@ -381,18 +413,12 @@ class Finder {
         auto& theirs = maps[o];
         // A result of reductions that a broadcast stretches only along inner axes is computed outside the loops over these axes.
         const bool is_hoisted = node.op == Op::Broadcast && reduces_[o] && !repeats_outside(id);
-        const bool moves = (ir::is_view(node.op) && node.op != Op::Reshape && !is_hoisted && !repeats_in_short_rows(graph_, id)) ||
-                           node.op == Op::Piecewise;
-        const std::uint64_t by = node.op == Op::Piecewise ? map_of_box(id, k) : id + 1;
-        const auto from = static_cast<double>(graph_.elements(static_cast<NodeId>(o)));
-        const bool is_part = node.op == Op::Piecewise || node.op == Op::Pad;  // read only inside its box
-        const double times =
-            node.op == Op::Window ? static_cast<double>(graph_.shape(id)[static_cast<std::size_t>(graph_.attributes(id)[0])]) : 1;
-        const double share = is_part ? from / std::max(1.0, static_cast<double>(graph_.elements(id))) : 1;
-        for (const Map& m : mine) {
+        const ReaderFacts facts{reduces, is_hoisted || repeats_in_short_rows(graph_, id), has_many_boxes(graph_, options_.lists, id)};
+        for (const ReadMap& m : mine) {
           if (theirs.size() > kMost) break;
-          theirs.push_back(
-              {moves ? (m.hash ^ by) * 0x9E3779B97F4A7C15ull : m.hash, in_sequence(node.op) ? from : m.elements * share, m.most * times});
+          if (in_sequence(node.op))
+            theirs.push_back(m), theirs.back().elements = static_cast<double>(graph_.elements(static_cast<NodeId>(o)));
+          else if (std::optional<ReadMap> below = map_of_operand(graph_, id, k, m, facts)) theirs.push_back(std::move(*below));
         }
       }
       mine.clear();
@@ -403,9 +429,13 @@ class Finder {
         while (ir::is_view(graph_[u].op)) u = graph_.operand(u, 0);
         const Op op = graph_[u].op;
         const bool computed_once = ir::is_elementwise(op) || op == Op::Piecewise || op == Op::Gather;
-        // a contraction reads an operand once for each index of the other operand
-        const std::uint32_t most = contracted[id] ? kContractedCost : kRoundTrip / 2;
-        if (computed_once && !reduces_[u] && cost_[u] > most) out_.boundary[u] = Boundary::Recompute;
+        // A contraction reads an operand once for each index of the other operand. Few copies share the value (Planner::in_copies).
+        const double times = static_cast<double>(graph_.elements(id)) / static_cast<double>(std::max<std::int64_t>(graph_.elements(u), 1));
+        const std::uint32_t most = contracted[id]        ? kContractedCost
+                                   : times <= kFewCopies ? kMostOfCopies
+                                   : out_.reads[u] == 0  ? kRoundTrip  // made of numbers
+                                                         : kRoundTrip / 2;
+        if (computed_once && !reduces_[u] && costs_more(u, most, 0)) out_.boundary[u] = Boundary::Recompute;
       }
     }
   }

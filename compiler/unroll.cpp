@@ -46,10 +46,11 @@ using namespace ir;
 
 namespace {
 
-constexpr int kMostOperators = 96;          // for all elements together; an expanded function counts as sixteen
-constexpr int kMostOfRow = 384;             // the same limit for all sums of short rows of one shape
-constexpr std::int64_t kFewestRows = 64;    // of a product with a small matrix
-constexpr std::int64_t kMostProducts = 40;  // for each of these rows
+constexpr int kMostOperators = 96;            // for all elements together; an expanded function counts as sixteen
+constexpr int kFewToRepeat = kRoundTrip / 2;  // for a result that is computed again where it is read
+constexpr int kMostOfRow = 384;               // the same limit for all sums of short rows of one shape
+constexpr std::int64_t kFewestRows = 64;      // of a product with a small matrix
+constexpr std::int64_t kMostProducts = 40;    // for each of these rows
 
 Op combiner(Op reduction) {
   switch (reduction) {
@@ -68,7 +69,8 @@ class Unroller {
         largest_(graph.size(), 0),
         largest_in_place_(graph.size(), 0),
         vector_axis_(graph.size(), kUnknown),
-        follows_(graph.size(), false),
+        follows_(graph.size()),
+        operators_(graph.size(), 0),
         is_stored_(graph.size(), false),
         by_element_(graph.size(), false),
         reads_windows_(graph.size(), false) {
@@ -95,7 +97,7 @@ class Unroller {
     bool any = false;
     for (NodeId id = 0; id < graph_.size(); ++id) {
       by_element_[id] = sums_rows_by_element(id, chosen);
-      if (by_element_[id] || worth_it(id)) chosen[id] = any = true;
+      if (by_element_[id] || worth_it(id, chosen)) chosen[id] = any = true;
     }
     if (!any) return {};
     const std::vector<bool> stored = rows_to_store(chosen);
@@ -117,8 +119,9 @@ class Unroller {
   // By node: the axis along which the vectors of its readers run, kUnknown without readers, or kSeveral.
   static constexpr int kUnknown = -1, kSeveral = -2;
   std::vector<int> vector_axis_;
-  std::vector<bool> follows_;  // by sum of short rows: Cone::follows
-  List axes_;                  // reduced axes of the current reduction
+  std::vector<std::vector<NodeId>> follows_;  // by sum of short rows: Cone::follows
+  std::vector<int> operators_;                // by reduction that is written out: its operators
+  List axes_;                                 // reduced axes of the current reduction
   std::vector<std::int64_t> last_axis_;
   std::vector<std::int64_t> extents_;  // extents of the operand along axes_
   std::vector<bool> is_stored_;        // by reduction: its result is stored, since values as large as its operand are computed from it
@@ -175,7 +178,7 @@ class Unroller {
     int operators = 0;
     std::int64_t largest_read = 0;  // elements of the largest array that the operand reads
     bool windows = false;           // the operand reads sliding windows, whose elements are cheap to read again
-    bool follows = false;           // the operand reads the result of a reduction, contraction, scan, scatter or routine of its size
+    std::vector<NodeId> follows;    // reductions, contractions, scans, scatters and routines of its size whose results the operand reads
   };
   bool take(Cone& cone, NodeId operand, std::int64_t elements, int most) const {
     std::vector<NodeId> open = {operand};
@@ -193,8 +196,10 @@ class Unroller {
         const NodeId source = graph_.operand(id, 0);
         if (count(source) >= elements) open.push_back(source);
         else cone.largest_read = std::max(cone.largest_read, count(source));
+      } else if (node.op == Op::Piecewise) {
+        for (const std::int64_t o : graph_.operands(id)) open.push_back(static_cast<NodeId>(o));
       } else if (!is_source(node.op)) {
-        cone.follows = true;
+        cone.follows.push_back(id);
       } else if (node.op == Op::Input) {
         cone.largest_read = elements;
       }
@@ -214,7 +219,7 @@ class Unroller {
     Cone cone;
     const bool fits = sum_order(shape, graph_.attributes(id), computed_type(graph_[id].dtype)).count <= kMostUnrolled &&
                       take(cone, operand, count(operand), kMostOfRow);
-    follows_[id] = cone.follows;
+    follows_[id] = std::move(cone.follows);
     short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
   // True if every array that the node's expression reads has few of the `elements` that are computed from them. Reductions that are written
@@ -269,7 +274,8 @@ class Unroller {
       if (by_element_[id]) continue;
       depends[id] = chosen[id] && (reduces_short_row(id) || is_contraction(op));
       if (chosen[id] && is_stored_[id]) stored[id] = true;
-      if (depends[id] && !is_contraction(op) && follows_[id] && !depends[graph_.operand(id, 0)]) stored[graph_.operand(id, 0)] = true;
+      if (depends[id] && !is_contraction(op) && follows_loops(follows_[id], chosen) && !depends[graph_.operand(id, 0)])
+        stored[graph_.operand(id, 0)] = true;
       for (const std::int64_t o : graph_.operands(id)) {
         auto operand = static_cast<NodeId>(o);
         if (!depends[operand]) continue;
@@ -312,7 +318,7 @@ class Unroller {
       const auto operand = static_cast<NodeId>(o);
       if (graph_[operand].op != Op::Broadcast) return false;
       Cone cone;
-      if (!take(cone, graph_.operand(operand, 0), count(operand), kMostOfRow) || cone.follows) return false;
+      if (!take(cone, graph_.operand(operand, 0), count(operand), kMostOfRow) || !cone.follows.empty()) return false;
       operators += cone.operators;
       const List was = graph_.shape(graph_.operand(operand, 0));  // the rows [.., 1, k], or the matrix [1, .., n, k]
       const std::size_t rank = was.size();
@@ -323,7 +329,11 @@ class Unroller {
     const std::int64_t products = to.back() * graph_.shape(graph_.operand(id, 0)).back();
     return matrices == 1 && products <= kMostProducts && (operators + 1) * products <= kMostOfRow;
   }
-  bool worth_it(NodeId id) {
+  // True if some of these nodes have loops of their own. Reductions that are written out have none.
+  bool follows_loops(const std::vector<NodeId>& follows, const std::vector<bool>& chosen) const {
+    return std::ranges::any_of(follows, [&](NodeId at) { return !chosen[at] || by_element_[at] || is_stored_[at] || operators_[at] == 0; });
+  }
+  bool worth_it(NodeId id, const std::vector<bool>& chosen) {
     const Node node = graph_[id];
     if (!is_reduction(node.op)) return false;
     if (is_contraction(node.op)) return is_small_product(id);
@@ -338,9 +348,11 @@ class Unroller {
     const bool many = order.count > kMostUnrolled;  // the lanes must be halved, or the order is free
     if (many && (extent <= kMostUnrolled || order.count > kMostReread || !order.lanes)) return false;
     Cone cone;
-    if (!take(cone, operand, elements, kMostOfRow) || cone.follows) return false;
+    if (!take(cone, operand, elements, kMostOfRow) || follows_loops(cone.follows, chosen)) return false;
+    for (const NodeId at : cone.follows) cone.operators += operators_[at];
     const std::int64_t operators = (cone.operators + 1) * extent;
-    is_stored_[id] = largest_[id] >= elements;
+    operators_[id] = static_cast<int>(std::min<std::int64_t>(operators, kMostOfRow + 1));
+    is_stored_[id] = largest_[id] >= elements && operators > kFewToRepeat;
     reads_windows_[id] = cone.windows;
     if (cone.windows && operators <= kMostOfRow) return true;
     if (operators > kMostOperators || (many && (axes.size() != 1 || cone.largest_read * kPairs > elements))) return false;

@@ -188,9 +188,9 @@ struct PlanData {
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch memory of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;
-  std::size_t most_words = 0;  // largest sum over a launch group
-  bool may_wait = true;        // a call may wait for optimized code: Limits::compile_ms is not set
-  std::int64_t kernels = 0;
+  std::size_t most_words = 0;            // largest sum over a launch group
+  bool may_wait = true;                  // a call may wait for optimized code: Limits::compile_ms is not set
+  std::int64_t kernels = 0, groups = 0;  // groups: launch groups, or kernels on a GPU
   StageTimes stages;
   const LaunchPlan* whole = nullptr;  // the enclosing plan of a call; its name in a profile
 };

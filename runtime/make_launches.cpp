@@ -692,6 +692,8 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
   place_intermediates(plan, report, options, values);
   add_launches(plan, report, values);
+  plan.groups = 0;
+  for (std::size_t k = 0; k < plan.launches.size(); ++k) plan.groups += k == 0 || plan.launches[k].group != plan.launches[k - 1].group;
   share_work(plan, target, options);
   share_scratch(plan);
 

@@ -18,7 +18,7 @@ namespace {
 void add(Stats& to, const LaunchPlan& plan) {
   const std::int64_t runs = plan.runs.load(std::memory_order_relaxed);
   to.calls += runs;
-  to.launches += runs * plan.kernels;
+  to.launches += runs * plan.groups;
   to.bytes_read += runs * plan.bytes_read;
   to.bytes_written += runs * plan.bytes_written;
   to.bytes_allocated += runs * plan.bytes_allocated;

@@ -55,7 +55,6 @@ bool Planner::runs_short_loops(const std::vector<Planned>& pieces) const {
 
 std::vector<Planned> Planner::in_best_loops(const std::vector<Loop>& all) {
   std::vector<Planned> pieces = in_loops(all);
-  if (pieces.size() == 1) split_loops_ = loops_;
   if (scan_is_split_) {  // a scan runs along one loop
     keeps_whole_ = true;
     pieces = in_loops(all);
@@ -66,7 +65,10 @@ std::vector<Planned> Planner::in_best_loops(const std::vector<Loop>& all) {
     keeps_whole_ = false;
     if (whole.size() == 1) pieces = std::move(whole);
   }
+  const std::vector<Loop> uncut = uncut_loops_, parts = parts_together_;
+  if (pieces.size() == 1) split_loops_ = uncut;
   if (std::vector<Planned> planes = in_planes(all, pieces); !planes.empty()) return planes;
+  if (std::vector<Planned> copies = in_copies(pieces, uncut, parts); !copies.empty()) return copies;
   const std::vector<Loop> flat = flattened();
   if (flat.empty()) return pieces;
   const bool short_rows = ends_in_short_rows(pieces);
@@ -113,9 +115,15 @@ std::size_t Planner::nodes_in_group() {
     const NodeId id = open.back();
     open.pop_back();
     if (in_memory(id)) continue;
+    if (ir::is_elementwise(graph_[id].op)) work_in_group_ += instructions_of(graph_[id].op);
     for (const std::int64_t o : partition_.operands(graph_, id, group_)) meet(static_cast<NodeId>(o));
   }
   return nodes_in_group_ = n;
+}
+
+double Planner::work_in_group() {
+  static_cast<void>(nodes_in_group());
+  return work_in_group_;
 }
 
 std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
@@ -123,6 +131,7 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
   pieces_ = 1;
   work_ = 0;
   flat_ = loops.size() == 1 && partition_.groups[group_].domain.size() > 1;
+  parts_together_.clear();
   std::vector<std::vector<Loop>> open = {loops};
   while (!open.empty()) {
     if (cuts_ != Cuts::None && is_too_much_work()) return out;
@@ -141,6 +150,7 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
       }
       build();
     }
+    if (pieces_ == 1) uncut_loops_ = loops_;
     if (wanted_ == Wanted::Cut) {
       std::vector<Loop> rest = loops_;
       rest[wanted_loop_].begin += wanted_at_;
@@ -216,6 +226,59 @@ std::vector<Planned> Planner::in_planes(std::vector<Loop> loops, const std::vect
   return {};
 }
 
+namespace {
+// Instructions that a nest must save in each iteration, so that other loops pay.
+constexpr double kFewestSaved = 4;
+
+bool interleaves(const Planned& p, std::int64_t each) {
+  return p.nest.phases == each && p.nest.derived.empty() && !p.nest.has(Statement::Kind::Guard);
+}
+}  // namespace
+
+std::vector<Planned> Planner::in_copies(const std::vector<Planned>& pieces, const std::vector<Loop>& uncut,
+                                        const std::vector<Loop>& parts) {
+  if (in_sequence() || !std::ranges::all_of(pieces, [](const Planned& p) { return p.nest.kind == NestKind::Map && p.nest.phases == 1; }))
+    return {};
+  struct Form {
+    std::vector<Planned> pieces;
+    std::vector<Loop> loops, parts;
+    double work;
+  };
+  const auto repeats = [](const Planned& p) {  // computes values that vary along inner loops again in an outer loop
+    const std::uint64_t all = (std::uint64_t{1} << p.nest.loops()) - 1, inner = std::uint64_t{1} << p.nest.vector_loop();
+    return std::ranges::any_of(p.nest.body,
+                               [&](const Statement& s) { return s.kind == Statement::Kind::Op && s.loops & inner && s.loops != all; });
+  };
+  Form form{{}, uncut, parts, work_of_all(pieces)};
+  if (form.parts.empty() && std::ranges::none_of(pieces, repeats)) return {};
+  for (bool found = true; found;) {
+    std::vector<std::vector<Loop>> candidates;
+    if (!form.parts.empty()) candidates.push_back(form.parts);
+    for (std::size_t k = 0; k + 1 < form.loops.size(); ++k) {
+      const Loop& l = form.loops[k];
+      if (l.extent < 2 || l.extent > kMostPhases || l.begin != 0 || l.extent != l.full) continue;
+      candidates.push_back(form.loops);
+      candidates.back()[k].phases = l.extent;
+      candidates.back()[k].extent = 1;
+    }
+    found = false;
+    const std::size_t most = form.pieces.empty() ? pieces.size() : form.pieces.size();
+    for (const std::vector<Loop>& loops : candidates) {
+      std::int64_t each = 1;
+      for (const Loop& l : loops) each *= l.phases;
+      if (each > kMostPhases) continue;
+      std::vector<Planned> out = in_loops(loops);
+      const auto fits = [&](const Planned& p) { return interleaves(p, each) && p.nest.body.size() <= kMostOfShortRow; };
+      if (out.size() > most || !std::ranges::all_of(out, fits)) continue;
+      const double work = work_of_all(out);
+      if (work > form.work - kFewestSaved / static_cast<double>(each)) continue;
+      form = {std::move(out), uncut_loops_, parts_together_, work};
+      found = true;
+    }
+  }
+  return form.pieces;
+}
+
 std::int64_t Planner::elements_of(const Planned& p) {
   std::int64_t elements = 1;
   for (const std::int64_t e : p.numbers.extents) elements *= e;
@@ -233,6 +296,17 @@ double Planner::work_of(const Planned& p) {
     if (std::any_of(by.begin() + p.nest.loops(), by.end(), [](std::int64_t c) { return std::abs(c) > 1; })) n += kGathered;
   }
   return n;
+}
+
+// Returns the instructions for each index, on average.
+double Planner::work_of_all(const std::vector<Planned>& pieces) {
+  double work = 0, indices = 0;
+  for (const Planned& p : pieces) {
+    const auto iterations = static_cast<double>(elements_of(p));
+    work += iterations * work_of(p);
+    indices += iterations * static_cast<double>(p.nest.phases);
+  }
+  return work / indices;
 }
 
 double Planner::selections_in(const std::vector<Planned>& pieces) {

@@ -1,5 +1,6 @@
 // Relates indices to the boxes of a Pad or a Piecewise, cuts loops at the edges of boxes, and selects between boxes.
 #include "compiler/plan/planner.h"
+#include "compiler/read_map.h"
 
 namespace onepass::compiler {
 
@@ -122,10 +123,12 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<std::s
         is_last_whole(e.terms[0].variable) && loops_[e.terms[0].variable].full == alternating)
       return want(Wanted::Split, e.terms[0].variable, alternating, true);
   }
+  if (pieces_ == 1 && parts_together_.empty()) note_equal_parts(id, axes);
   std::int64_t elements = 1;
   for (const Loop& l : loops_) elements *= l.extent;
   const bool few = count_boxes(id) <= kFewBoxes;
-  if (few && (elements < kPieceElements || cuts_ == Cuts::None)) return;
+  const double scale = std::max(work_in_group() / kPieceWork, 1.0);
+  if (few && (static_cast<double>(elements) * scale < kPieceElements || cuts_ == Cuts::None)) return;
   std::uint32_t best = kNone;
   std::vector<std::int64_t> best_cuts;
   for (std::size_t i = 0; i + 1 < axes.size(); ++i) {
@@ -152,6 +155,23 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<std::s
     best_cuts = std::move(cuts);
   }
   if (best != kNone) want(Wanted::Cut, best, best_cuts[best_cuts.size() / 2]);
+}
+
+void Planner::note_equal_parts(NodeId id, const std::vector<std::uint32_t>& axes) {
+  for (std::size_t i = 0; i + 1 < axes.size(); ++i) {
+    const std::int64_t part = parts_of_axis(graph_, id, i);
+    const Expression& e = expressions_[axes[i]];
+    if (part == 0 || e.offset != 0 || e.terms.size() != 1 || e.terms[0].coefficient != 1 || e.terms[0].variable >= kFirstDerived) continue;
+    const std::uint32_t loop = e.terms[0].variable;
+    const Loop& whole = loops_[loop];
+    if (whole.phases != 1 || whole.begin != 0 || whole.extent != graph_.shape(id)[i]) continue;
+    parts_together_ = loops_;
+    Loop& parts = parts_together_[loop];
+    parts.phases = parts.full = whole.extent / part;
+    parts.extent = 1;
+    parts_together_.insert(parts_together_.begin() + loop + 1, Loop{part, whole.reduced, whole.axis});
+    return;
+  }
 }
 
 // Keeps only the cuts at the ends of the longest part. Clears all cuts if that part is shorter than half of the loop.

@@ -89,8 +89,10 @@ class Planner {
   std::size_t pieces_ = 1;      // subdomains so far
   std::size_t work_ = 0;        // values that the subdomains so far compute
   Cuts cuts_ = Cuts::All;
-  std::vector<Loop> split_loops_;    // the loops of the only piece, with those that maps have split
-  bool prefers_long_loops_ = false;  // a long loop becomes the vector loop, even if its accesses are apart
+  std::vector<Loop> split_loops_;     // the loops of the only piece, with those that maps have split
+  std::vector<Loop> uncut_loops_;     // the loops before the first cut, with those that maps have split
+  std::vector<Loop> parts_together_;  // uncut_loops_, with the equal parts of a loop interleaved; empty if there are none
+  bool prefers_long_loops_ = false;   // a long loop becomes the vector loop, even if its accesses are apart
   static constexpr std::int64_t kLongLoop = 64;
   bool keeps_whole_ = false;    // the loop of a scan is not split
   bool scan_is_split_ = false;  // the loop of a scan was split, and the parts did not merge again
@@ -138,7 +140,9 @@ class Planner {
   static constexpr std::int64_t kPhaseElements = 256, kShortRowElements = 4096;
   // Fewest rows of a short-row nest. Operands with one element per row are loaded in whole registers, which must end within the array.
   static constexpr std::int64_t kFewestShortRows = 16;
-  static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;  // below these sizes, boxes are selected element by element
+  // Below these sizes, boxes are selected element by element. kPieceElements is for a group of at most kPieceWork instructions.
+  static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;
+  static constexpr double kPieceWork = 8;
   // True if the group reduces, scans or adds. Its loops are then neither cut nor interleaved.
   bool in_sequence() const { return in_sequence_; }
   std::int64_t phases() const {  // of all loops together; the phases of the last loop vary fastest
@@ -156,11 +160,14 @@ class Planner {
   // True if the subdomains compute far more values than the group has. Each value is code.
   bool is_too_much_work();
   std::size_t nodes_in_group();
+  double work_in_group();           // instructions of all its values, one element each
   std::size_t nodes_in_group_ = 0;  // 0: not counted yet
+  double work_in_group_ = 0;
   // Returns how many quotients and predicates of single elements the subdomains evaluate, for all elements together.
   static double selections_in(const std::vector<Planned>& pieces);
   // True if `pieces` is one elementwise nest with a last loop too short for vectors, within enough iterations of other loops.
   static double work_of(const Planned& p);
+  static double work_of_all(const std::vector<Planned>& pieces);
   static std::int64_t elements_of(const Planned& p);
   static bool ends_in_short_rows(const std::vector<Planned>& pieces);
   std::vector<Planned> in_best_loops(const std::vector<Loop>& loops);
@@ -172,6 +179,11 @@ class Planner {
   // Returns the same elementwise nest with the iterations of a short outer loop interleaved. The values that they read are adjacent in
   // memory; the values that they store go to separate planes. Returns an empty vector if there is no such loop.
   std::vector<Planned> in_planes(std::vector<Loop> loops, const std::vector<Planned>& pieces);
+  // Returns the same elementwise nests, in which one iteration stores several copies or equal parts, so that these share costly values.
+  // Returns an empty vector if that saves little. `uncut` and `parts` are uncut_loops_ and parts_together_ of `pieces`.
+  std::vector<Planned> in_copies(const std::vector<Planned>& pieces, const std::vector<Loop>& uncut, const std::vector<Loop>& parts);
+  // Sets parts_together_ if the boxes are the equal parts of an axis of the Piecewise, along one whole loop.
+  void note_equal_parts(NodeId id, const std::vector<std::uint32_t>& axes);
   // Returns one loop over all elements if every group output is an elementwise value stored in that order; else an empty vector.
   std::vector<Loop> flattened() const;
   static std::uint64_t map_in(ir::ListId shape, std::uint32_t map) { return std::uint64_t{shape} << 32 | map; }

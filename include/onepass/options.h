@@ -132,7 +132,7 @@ struct Stats {
   std::int64_t analysed = 0;     ///< recordings that were simplified and fused; other recordings reuse a shape-generic analysis
   std::int64_t fallbacks = 0;    ///< recordings whose kernels failed, which is a defect: they run unfused or interpreted
   std::int64_t kernels = 0;      ///< different kernels that its calls use
-  std::int64_t launches = 0;     ///< runs of kernels
+  std::int64_t launches = 0;     ///< runs of kernels; kernels that share their threads and advance together count as one
   std::int64_t compiles = 0;     ///< generic kernels built while a call waited: tiled interpreter or baseline tier
   std::int64_t optimised = 0;    ///< generic kernels compiled with optimization, by a call or in the background
   std::int64_t specialized = 0;  ///< kernels compiled for exact shapes

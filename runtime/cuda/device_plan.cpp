@@ -40,7 +40,7 @@ DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& pla
   std::vector<Piece> pieces = add_kernels(target, plan, report, values, alignment);
   plan.workspace_bytes = place_intermediates(report.optimised, options, pieces, values);
   for (const Piece& piece : pieces) add_step(piece, values);
-  plan.kernels = static_cast<std::int64_t>(kernels_.size());
+  plan.kernels = plan.groups = static_cast<std::int64_t>(kernels_.size());
   plan.in_place.assign(plan.inputs.size() * plan.outputs.size(), 0);
   if (steps_.size() == 1 && steps_[0].numbers.phases == 1) allow_in_place(plan, report.optimised, places, kernels_[0].planned);
 }
