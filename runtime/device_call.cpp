@@ -1,6 +1,7 @@
 // See device_call.h.
 #include "runtime/device_call.h"
 
+#include "onepass/error.h"
 #include "runtime/cuda/device_plan.h"
 #include "runtime/plan_report.h"
 #include "runtime/profile.h"
@@ -27,13 +28,14 @@ void run_on_device(Program::State& state, const CallSite& site, const LaunchPlan
   if (profile::on()) profile::describe(plan);
   ArrayPointers inputs(plan.argument_of.size() + plan.captured.size());
   fill_inputs(site, plan, inputs.span());
-  const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs.span(), outputs, own_slots});
+  const cuda::DeviceCopies copies = plan.on_device->run(plan, {inputs.span(), outputs, own_slots, state.options.check_nan});
   state.uploaded.fetch_add(copies.uploaded, std::memory_order_relaxed);
   state.downloaded.fetch_add(copies.downloaded, std::memory_order_relaxed);
   state.temporary_bytes.fetch_add(copies.temporaries, std::memory_order_relaxed);
-  if (copies.bad_index) {
+  if (!copies.bad_index.empty()) {
     const OnCpu on_cpu(inputs.span());
-    check_indices(recorded_of(plan), on_cpu.views(), slot_bits);
+    check_indices(recorded_of(plan), on_cpu.views(), slot_bits);  // throws the CPU's error
+    throw IndexError(copies.bad_index);                           // it was an index of an earlier call, or it has changed since
   }
 }
 

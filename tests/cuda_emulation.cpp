@@ -113,7 +113,7 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
   const Job& job = jobs_[number];
   const ir::Graph& graph = job.graph;
   std::map<std::pair<NodeId, int>, Memory> stored;
-  std::int64_t flag = 0;
+  std::int64_t any_report = 0, report[4] = {0, 0, 0, reinterpret_cast<std::int64_t>(&any_report)};
   std::vector<std::unique_ptr<Memory>> partials;
   for (const Launch& launch : job.launches) {
     const Nest& nest = launch.planned.nest;
@@ -143,7 +143,7 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
     for (std::size_t s = 0; s < nest.slots.size(); ++s) words[layout.slots + s] = numbers.word_of_slot(s, graph.slots);
     words.resize(launch.kernel.words);
     const auto kernel = reinterpret_cast<Kernel>(dlsym(library_, launch.kernel.name.c_str()));
-    if (nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(&flag);
+    if (nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(report);
     if (launch.scheduled.numbers.partial_bytes > 0) {
       partials.push_back(std::make_unique<Memory>(static_cast<std::size_t>(launch.scheduled.numbers.partial_bytes)));
       words[layout.shared] = reinterpret_cast<std::int64_t>(partials.back()->base);
@@ -154,7 +154,9 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
             seed);
     }
   }
-  bad_index_ = flag != 0;
+  if ((any_report != 0) != (report[0] == 2)) throw std::runtime_error("an incomplete report of a bad index");
+  bad_index_.reset();
+  if (any_report) bad_index_ = {report[1], report[2]};
   if (counts) {
     struct Touch {
       long long address;

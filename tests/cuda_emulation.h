@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -50,8 +51,12 @@ class CudaEmulation {
   /// Compiles all added jobs; must be called before run(). Throws std::runtime_error with the compiler's message.
   void compile();
   std::vector<ir::Buffer> run(std::size_t number, unsigned seed, Counts* counts = nullptr);
-  /// True if the last run met an index out of range.
-  bool bad_index() const { return bad_index_; }
+  /// An index out of range that the last run reported, and the extent of its axis.
+  struct BadIndex {
+    std::int64_t index, extent;
+    bool operator==(const BadIndex&) const = default;
+  };
+  const std::optional<BadIndex>& bad_index() const { return bad_index_; }
   /// Returns the nests and schedules of a graph as text.
   const std::string& log(std::size_t number) const { return jobs_[number].log; }
 
@@ -79,7 +84,7 @@ class CudaEmulation {
   compiler::cuda::DeviceProgram program_;
   std::map<std::string, compiler::cuda::DeviceKernel> kernels_;
   void* library_ = nullptr;
-  bool bad_index_ = false;
+  std::optional<BadIndex> bad_index_;
 };
 
 }  // namespace onepass::test

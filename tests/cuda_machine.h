@@ -293,6 +293,10 @@ inline unsigned __float_as_uint(float a) { return __builtin_bit_cast(unsigned, a
 inline float __uint_as_float(unsigned a) { return __builtin_bit_cast(float, a); }
 inline long long __double_as_longlong(double a) { return __builtin_bit_cast(long long, a); }
 inline double __longlong_as_double(long long a) { return __builtin_bit_cast(double, a); }
+inline unsigned long long atomicCAS(unsigned long long* at, unsigned long long expected, unsigned long long value) {
+  return __sync_val_compare_and_swap(at, expected, value);
+}
+inline void __threadfence_system() { __sync_synchronize(); }
 inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
 
 extern "C" void onepass_launch(void (*kernel)(const std::int64_t*), const std::int64_t* words, unsigned blocks, unsigned threads,

@@ -2,7 +2,10 @@
 // it waits.
 #include <catch2/catch.hpp>
 
+#include <atomic>
 #include <cstdlib>
+#include <optional>
+#include <thread>
 
 #include "arrays.h"
 #include "fake_cuda.h"
@@ -23,6 +26,7 @@ void* onepass::test::memory_of_new(std::size_t bytes) noexcept {
 
 using namespace onepass;
 using namespace onepass::test;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -181,6 +185,116 @@ TEST_CASE("calls with more arrays than launch parameters do not wait for earlier
   for (const Array& y : results) CHECK(same_bits(y.to(Device::cpu()), expected));
 }
 
+TEST_CASE("a call that indexes by data does not wait, and a bad index is an error of a later wait or call", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x, Tensor i) { return take(x, i, 0); }, settled());
+  const Array x = ramp({9, 6}, 0.25), good = Array::from({3, -1, 0, 8}, {4}), bad = Array::from({3, 9, 0, 8}, {4});
+  const Array there = x.to(gpu), good_there = good.to(gpu), bad_there = bad.to(gpu), expected = f(x, good);
+  Array y = Array::empty({4, 6}, f32, gpu);
+  const Did did = warm([&] { f.into(y)(there, good_there); });
+  CHECK(did.driver_calls == kEnterLaunchLeave);
+  if (!has_sanitizer()) CHECK(did.allocations == 0);
+  synchronize(gpu);
+
+  const std::string error = "take: an earlier call on cuda:0 had the index 9, which is out of range: axis 0 has extent 9. The results of";
+  const std::int64_t ran = fake_cuda().launched();
+  const Array a = f(there, bad_there), b = f(there, good_there);
+  CHECK(fake_cuda().launched() == ran);
+  CHECK_THROWS_WITH(a.to(Device::cpu()), StartsWith(error));
+  CHECK_NOTHROW(a.to(Device::cpu()));  // once
+  CHECK(same_bits(b.to(Device::cpu()), expected));
+  CHECK(same_bits(f(there, good_there).to(Device::cpu()), expected));
+
+  f(there, bad_there), f(there, bad_there);  // one error for both
+  CHECK_THROWS_WITH(synchronize(gpu), StartsWith(error));
+  CHECK_NOTHROW(synchronize(gpu));
+
+  // The next call reports it if the device has met it by then, and begins nothing.
+  const auto g = compile([](Tensor x) { return x * 2.0; }, settled());
+  g(there);
+  f(there, bad_there);
+  CHECK_NOTHROW(g(there));
+  fake_cuda().function<int()>("fake_cuda_finish")();
+  const std::int64_t waiting = fake_cuda().waiting();
+  CHECK_THROWS_WITH(g(there), StartsWith(error));
+  CHECK(fake_cuda().waiting() == waiting);
+  CHECK_NOTHROW(g(there));
+
+  // The error outlives the function.
+  {
+    const auto h = compile([](Tensor x, Tensor i) { return index_add(x, i, take(x, i, 0), 0); }, settled());
+    h(there, bad_there);
+  }
+  CHECK_THROWS_WITH(synchronize(gpu), StartsWith("take or index_add: an earlier call on cuda:0 had the index 9,"));
+
+  // Each error has its own memory until the device has finished all calls that know it.
+  for (int i = 0; i < 300; ++i) {
+    CHECK_NOTHROW(f(there, good_there));
+    CHECK_NOTHROW(f(there, bad_there));
+    CHECK_THROWS_WITH(y.to(Device::cpu()), StartsWith(error));
+  }
+  CHECK(same_bits(f(there, good_there).to(Device::cpu()), expected));
+}
+
+TEST_CASE("a call with results on the CPU reports its own bad index with the CPU's words", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x, Tensor i) { return take(x, i, 0); }, settled());
+  const Array x = ramp({9, 6}, 0.25), there = x.to(gpu), good = Array::from({3, -1, 0, 8}, {4}), bad = Array::from({3, 9, 0, 8}, {4});
+  Array y = Array::empty({4, 6}, f32);
+  std::string cpu;
+  try {
+    f(x, bad);
+  } catch (const IndexError& error) { cpu = error.what(); }
+  REQUIRE(!cpu.empty());
+  CHECK_THROWS_WITH(f.into(y)(there, bad), cpu);
+  CHECK_NOTHROW(synchronize(gpu));
+  f.into(y)(there, good);
+  CHECK(same_bits(y, f(x, good)));
+  f(there, bad);  // the next call has good indices, and waits
+  CHECK_THROWS_WITH(f.into(y)(there, good), StartsWith("take: an earlier call on cuda:0 had the index 9,"));
+  f.into(y)(there, good);
+  CHECK(same_bits(y, f(x, good)));
+  Options checks = settled();
+  checks.check_nan = true;
+  const auto h = compile([](Tensor x, Tensor i) { return take(x, i, 0); }, checks);
+  CHECK_THROWS_WITH(h(there, bad), StartsWith("take: the index 9 at [1] is out of range"));
+  CHECK_NOTHROW(synchronize(gpu));
+}
+
+TEST_CASE("bad indices on several streams and threads are each reported once", "[cuda]") {
+  fake_cuda();
+  constexpr int kThreads = 4, kCalls = 20;
+  const Array x = ramp({9, 6}, 0.25).to(gpu), good = Array::from({3, -1, 0, 8}, {4}).to(gpu);
+  std::atomic<int> errors = 0, wrong = 0;
+  const Array expected = compile([](Tensor x, Tensor i) { return take(x, i, 0); })(x, good).to(Device::cpu());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      std::optional<StreamScope> scope;
+      if (t % 2) scope.emplace(gpu, nullptr);                                               // CUDA's default stream
+      const auto f = compile([](Tensor x, Tensor i) { return take(x, i, 0); }, settled());  // each thread has a report
+      const auto attempt = [&](auto&& call) {
+        while (true) {
+          try {
+            return call();
+          } catch (const IndexError&) {  // its own, or another thread's
+            if (++errors > 10 * kThreads * kCalls) throw;
+          }
+        }
+      };
+      for (int i = 0; i < kCalls; ++i) {
+        const Array bad = attempt([&] { return Array::from({3, 100 + t, 0, 8}, {4}).to(gpu); });
+        attempt([&] { return f(x, bad); });
+        attempt([&] { synchronize(gpu); });
+        wrong += !same_bits(attempt([&] { return f(x, good).to(Device::cpu()); }), expected);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK_NOTHROW(synchronize(gpu));
+  CHECK(errors == kThreads * kCalls);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("pending copies use pinned memory up to a limit, then wait for the first copy", "[cuda]") {
   fake_cuda();
   const auto f = compile([](Tensor x, Tensor w) { return x * w; }, settled());
@@ -192,7 +306,7 @@ TEST_CASE("pending copies use pinned memory up to a limit, then wait for the fir
     narrow_results.push_back(f(narrow_there, ramp({64}, i)));  // after it, in the same part
     w.span<float>()[0] = -1;
   }
-  CHECK(fake_cuda().pinned() <= std::int64_t{64} << 20);
+  CHECK(fake_cuda().pinned() <= (std::int64_t{64} << 20) + (64 << 10));  // and the reports of bad indices
   CHECK(fake_cuda().waiting() > 0);
   for (int i = 0; i < 40; ++i) {
     const auto k = static_cast<std::size_t>(i);

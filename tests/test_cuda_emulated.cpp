@@ -246,7 +246,8 @@ TEST_CASE("cuda: gathers, scatters and bad indices", "[cuda]") {
     const std::size_t number = emulation.add(graph, arguments.views);
     emulation.compile();
     emulation.run(number, 1);
-    CHECK(emulation.bad_index() == (bad >= 20 || bad < -20));
+    const auto index = static_cast<std::int64_t>(bad);
+    CHECK(emulation.bad_index() == (index >= 20 || index < -20 ? std::optional(CudaEmulation::BadIndex{index, 20}) : std::nullopt));
   }
 }
 

@@ -65,7 +65,7 @@ struct Uses {
     Array p = Array::zeros({6, 40}, f32, device), s = Array::zeros({40}, f32, device);
     for (int i = 0; i < 3; ++i) several.into(p, s)(there);  // a graph
     out.push_back(p), out.push_back(s);
-    out.push_back(taken(there, indices));  // waits for the device
+    out.push_back(taken(there, indices));
     Array host = Array::zeros({6, 40}, f32), wide = Array::zeros({6, 80}, f32, device), narrow = wide.slice(1, 0, 80, 2);
     affine.into(host)(there, w);
     affine.into(narrow)(there, w);

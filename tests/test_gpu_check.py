@@ -80,7 +80,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.page(self.folder).lines, lines)
 
     def test_results_and_times(self):
-        only = "." if FULL else ("^(device|copy)$|^results: (softmax|one sum)$|^form: (columns of 257 rows, bf16|take, rows, f32|index_add, elements|rows of 64, bf16)"
+        only = "." if FULL else ("^(device|copy|bad index)$|^results: (softmax|one sum)$|^form: (columns of 257 rows, bf16|take, rows, f32|index_add, elements|rows of 64, bf16)"
                                  "|^random graphs|^time: (affine|softmax of 33, bf16)$")
         done, lines = self.on_fake("--only", only, "--graphs", "3" if SANITIZED else "4")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

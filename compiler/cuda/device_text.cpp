@@ -252,12 +252,24 @@ DEVICE bool inside(int a, int bound) { return (unsigned)a < (unsigned)bound; }
 // Returns how many elements exist among the elements that a thread processes, from `at` on.
 template <class I> DEVICE int lanes_left(I extent, I at, int most) { return extent - at >= most ? most : extent > at ? int(extent - at) : 0; }
 
-// Returns the checked index, below `bound`. A negative index counts from the end. A bad index raises the flag if `counts` is true.
-template <class S, class I> DEVICE I placed(S index, I bound, bool counts, char* flag) {
+// Writes a bad index into the report, which is in memory of the CPU (runtime/cuda/bad_index.h). The first thread that claims the report
+// fills it; the second report of a call is not needed.
+DEVICE void report_index(char* report, long long index, long long bound) {
+  unsigned long long* const words = reinterpret_cast<unsigned long long*>(report);
+  if (*(volatile unsigned long long*)words != 0 || atomicCAS(words, 0ull, 1ull) != 0) return;
+  words[1] = (unsigned long long)index;
+  words[2] = (unsigned long long)bound;
+  __threadfence_system();
+  *(volatile unsigned long long*)words = 2;  // complete
+  __threadfence_system();
+  *reinterpret_cast<volatile unsigned long long*>(words[3]) = 1;  // tells the CPU that some report is complete
+}
+// Returns the checked index, below `bound`. A negative index counts from the end. Reports a bad index if `counts` is true.
+template <class S, class I> DEVICE I placed(S index, I bound, bool counts, char* report) {
   long long at = (long long)index;
   if (S(-1) < S(0) && at < 0) at += bound;
   if ((unsigned long long)at < (unsigned long long)bound) return I(at);
-  if (counts) *reinterpret_cast<long long*>(flag) = 1;
+  if (counts) report_index(report, (long long)index, (long long)bound);
   return I(0);
 }
 

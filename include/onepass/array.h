@@ -332,7 +332,8 @@ class ONEPASS_API Array {
 
   // ---- copies ----
 
-  /// Returns this Array if it is on `device`, else a new row-major copy there. A copy to the CPU blocks until it is complete.
+  /// Returns this Array if it is on `device`, else a new row-major copy there. A copy to the CPU blocks until it is complete, and throws
+  /// IndexError if an earlier call on that device met a bad index and this was not thrown yet.
   Array to(Device device) const;
   /// Returns this Array if it is contiguous, else a new row-major copy.
   Array contiguous() const { return contiguous_ ? *this : copy(); }

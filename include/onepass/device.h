@@ -37,7 +37,8 @@ class Device {
 ONEPASS_API
 int cuda_device_count() noexcept;
 
-/// Waits until the device has finished all started work; returns immediately for the CPU. Throws Error if one of its kernels failed.
+/// Waits until the device has finished all started work; returns immediately for the CPU. Throws Error if one of its kernels failed, and
+/// IndexError if an earlier call met a bad index and this was not thrown yet.
 ONEPASS_API
 void synchronize(Device device);
 

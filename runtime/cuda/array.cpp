@@ -73,6 +73,7 @@ void copy_elements(const Array& from, const Array& to) {
     Gpu::Turn turn(*source->gpu);
     turn.follow(source->last);
     turn.download(to.mutable_data(), address_of(from), bytes);
+    turn.throw_bad_index();
   } else if (source->gpu != target->gpu) {
     // The copy is on the target's stream, after the source's previous work. Later work on the source's stream is ordered after the copy.
     Gpu &there = *source->gpu, &here = *target->gpu;

@@ -220,6 +220,8 @@ void Gpu::trim() {
 void Gpu::synchronize() {
   const Current current(driver_, context_);
   driver_.check(driver_.cuCtxSynchronize(), "waiting for the device");
+  const std::lock_guard lock(mutex_);
+  throw_bad_index();
 }
 
 void Gpu::reach(Gpu& other) noexcept {
@@ -250,15 +252,16 @@ bool is_of_image(Result result) {
 }
 }  // namespace
 
-Gpu::Module::~Module() { gpu_.retire(handle_, used_on_); }
+Gpu::Module::~Module() {
+  const std::lock_guard lock(gpu_.mutex_);
+  gpu_.retire({handle_, nullptr, {}, {}}, used_on_);
+}
 
-// Unloads a module after the events that follow its last kernels. If an event cannot be created, the module stays loaded, which is rare
-// and harmless.
-void Gpu::retire(void* module, std::span<const StreamPointer> used_on) noexcept {
-  const std::lock_guard lock(mutex_);
+// Unloads a module, or ends a report, after the events that follow its last kernels. If an event cannot be created, the module stays
+// loaded, which is rare and harmless.
+void Gpu::retire(Retired retired, std::span<const StreamPointer> used_on) noexcept {
   const Entered entered(driver_, context_);
   unload_retired();
-  Retired retired{module, {}, {}};
   bool noted = true;
   for (const StreamPointer& stream : used_on) {
     if (!stream->open) {
@@ -285,7 +288,8 @@ void Gpu::unload_retired() noexcept {
     for (const StreamPointer& stream : r.ended)
       if (driver_.cuEventQuery(stream->event) == kNotReady) return false;
     for (void* const event : r.events) driver_.cuEventDestroy_v2(event);
-    driver_.cuModuleUnload(r.module);
+    if (r.module) driver_.cuModuleUnload(r.module);
+    else end(*r.report);
     return true;
   });
 }
@@ -486,8 +490,8 @@ void Gpu::Turn::precede(const Stream& other) {
   g_.driver_.check(g_.driver_.cuStreamWaitEvent(other.handle, stream_->event, 0), "making another stream wait for an event");
 }
 
-void Gpu::Turn::uses(const Module& module) {
-  std::vector<StreamPointer>& list = module.used_on_;
+void Gpu::Turn::uses(const Module& module) { uses(module.used_on_); }
+void Gpu::Turn::uses(std::vector<StreamPointer>& list) {
   if (std::find(list.begin(), list.end(), stream_) != list.end()) return;
   std::erase_if(list, [&](const StreamPointer& s) { return !s->open && (!s->event || g_.driver_.cuEventQuery(s->event) != kNotReady); });
   list.push_back(stream_);

@@ -20,6 +20,7 @@
 #include "compiler/cuda/target.h"
 #include "onepass/device.h"
 #include "onepass/record.h"
+#include "runtime/cuda/bad_index.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/cuda/pool.h"
@@ -111,6 +112,31 @@ class Gpu {
   /// Returns why NVRTC's programs cannot run on this device, with a remedy; empty if they can run.
   std::string objection(const Nvrtc& nvrtc) const;
 
+  struct Report;
+  /// The reports of bad indices of one plan's calls (bad_index.h). A plan whose report was thrown uses another report afterwards. If its plan
+  /// is gone, a report is still thrown.
+  class IndexReport {
+   public:
+    IndexReport(Gpu& gpu, std::vector<CheckedIndex> checks);
+    ~IndexReport();
+    IndexReport(const IndexReport&) = delete;
+
+   private:
+    friend class Gpu;
+    Gpu& gpu_;
+    std::shared_ptr<const std::vector<CheckedIndex>> checks_;
+    Report* report_ = nullptr;  // guarded by the device's lock; null until the next call
+  };
+  struct Report {
+    ReportWords& words;
+    std::shared_ptr<const std::vector<CheckedIndex>> checks = {};
+    IndexReport* owner = nullptr;             // null: no new call uses it
+    std::vector<StreamPointer> used_on = {};  // streams of its owner's calls
+    int launching = 0;                        // calls that are between their launches
+    bool is_thrown = false, is_over = false;  // is_over: the device has finished all kernels that know it
+    bool is_complete() const;
+  };
+
   /// The kernels of one call as a CUDA graph.
   class Graph {
    public:
@@ -162,6 +188,22 @@ class Gpu {
     void precede(const Stream& other);
     /// Declares that this turn launches kernels of the module.
     void uses(const Module& module);
+    /// Scope around the launches of a call that checks indices.
+    class Indexing {
+     public:
+      Indexing(Turn& turn, IndexReport& of);
+      ~Indexing();
+      Indexing(const Indexing&) = delete;
+      std::int64_t address() const;  // of the report, for the kernels
+
+     private:
+      Report& report_;
+    };
+    /// Returns the message for a bad index of these calls, whose work must be finished. It is empty if there was none. Each bad index is
+    /// returned or thrown once.
+    std::string bad_index(IndexReport& of);
+    /// Throws IndexError if a call on this device is known to have met a bad index. Does not wait.
+    void throw_bad_index() { g_.throw_bad_index(); }
     /// Copies through pinned memory, in parts. The caller may change `from` after the return. Waits only if all pinned memory is in use.
     void upload(std::int64_t to, const void* from, std::size_t bytes);
     /// Copies to the CPU and waits for completion.
@@ -182,6 +224,7 @@ class Gpu {
     struct Staging;
     class Parts;
     friend class Gpu;
+    void uses(std::vector<StreamPointer>& list);
     std::unique_ptr<Staging> staging();
     std::unique_ptr<Staging> staging_with_room(std::size_t bytes);
     void note(void*& timed_event);
@@ -206,7 +249,12 @@ class Gpu {
   void put_back(Block& block) noexcept;
   void trim_pool() noexcept;
   bool is_capturing(void* stream) const noexcept;
-  void retire(void* module, std::span<const StreamPointer> used_on) noexcept;
+  Report& take_report(IndexReport& owner);
+  void detach(Report& report) noexcept;
+  void end(Report& report) noexcept;
+  std::string text_of(const Report& report) const;
+  std::string message_of(Report& report);
+  void throw_bad_index();
   void unload_retired() noexcept;
   std::vector<ModulePointer> unused_programs();
   static constexpr std::size_t kModules = 256;  // maximum of loaded modules without an owner
@@ -223,12 +271,17 @@ class Gpu {
   std::deque<std::unique_ptr<Turn::Staging>> staging_;  // most recently used at the end
   std::size_t stagings_ = 0;                            // including buffers in use
   struct Retired {
-    void* module;
+    void* module;                      // null: a report
+    Report* report;                    // null: a module
     std::vector<void*> events;         // recorded after its last kernels
     std::vector<StreamPointer> ended;  // closed streams; their events represent the work that was on them
   };
-  std::vector<Retired> retired_;  // guarded by the device's lock
-  std::vector<int> reached_;      // also guarded: other devices with direct copies to this device
+  void retire(Retired retired, std::span<const StreamPointer> used_on) noexcept;
+  std::vector<Retired> retired_;  // guarded by the device's lock, like the next four
+  std::vector<std::unique_ptr<Report>> reports_;
+  std::vector<ReportWords*> free_reports_;
+  std::int64_t* any_report_ = nullptr;  // in pinned memory; nonzero after some report is complete
+  std::vector<int> reached_;            // other devices with direct copies to this device
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // keyed by program text
   DeviceStats stats_;

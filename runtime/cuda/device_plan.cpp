@@ -33,6 +33,7 @@ DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& pla
   passes.steps = false;
   report.optimised = compiler::optimize(report.recorded, passes, places);
   plan.indexes = !places.empty();
+  checks_ = checked_indices(report.optimised, places);
   StoredValues values(report.optimised, plan, options.array_bytes);
   compiler::FuseOptions fusing{.unfused = options.unfused, .places = places};
   if (!options.unfused) fusing.lists = compiler::find_lists(report.optimised, values.layouts());
@@ -162,6 +163,7 @@ int DevicePlan::attach(Gpu& gpu, bool may_compile) {
     compiled = loaded.compiled;
     loaded_ = std::move(loaded);
   }
+  if (!checks_.empty()) report_ = std::make_unique<Gpu::IndexReport>(gpu, checks_);
   times_ = std::vector<RunTimes>(kernels_.size());
   generic_ = std::move(code);
   return compiled ? static_cast<int>(kernels_.size()) : 0;
@@ -340,18 +342,17 @@ class DevicePlan::Run {
   }
 
   DeviceCopies operator()() {
+    turn_->throw_bad_index();
     bring_inputs();
     place_outputs();
     take_memory();
     launch();
     for (const std::size_t k : temporaries_)
       if (plan_.outputs[k].low != plan_.outputs[k].high) deliver(k);
-    if (plan_.indexes) {
-      std::int64_t flag = 0;
-      turn_->download(&flag, bases_[inputs_ + outputs_ + 1], sizeof flag);
-      copies_.bad_index = flag != 0;
-    }
-    return copies_;
+    if (call_.waits && !waited_ && of_.report_) turn_->finish(), waited_ = true;
+    if (waited_ && of_.report_) copies_.bad_index = turn_->bad_index(*of_.report_);
+    if (waited_ && copies_.bad_index.empty()) turn_->throw_bad_index();
+    return std::move(copies_);
   }
 
  private:
@@ -361,11 +362,12 @@ class DevicePlan::Run {
   const Device device_;
   const std::size_t inputs_, outputs_;
   DeviceCopies copies_;
-  std::vector<Gpu::Block> blocks_;       // returned to the pool at the end; later users wait for this call
-  Gpu::Block workspace_, flag_, parts_;  // also returned at the end
+  std::vector<Gpu::Block> blocks_;  // returned to the pool at the end; later users wait for this call
+  Gpu::Block workspace_, parts_;    // also returned at the end
   Row<std::int64_t, 48> bases_;
   std::vector<std::size_t> temporaries_;  // outputs that are computed outside their destinations
   std::int64_t shared_ = 0;               // address of partial results
+  bool waited_ = false;                   // the kernels are finished
   std::optional<Gpu::Turn> turn_;
 
   // Allocates memory for an array with this layout; returns the address of element (0, …, 0), aligned to 16 bytes.
@@ -414,15 +416,13 @@ class DevicePlan::Run {
       return block.address();
     };
     if (plan_.workspace_bytes > 0) bases_[inputs_ + outputs_] = take(workspace_, plan_.workspace_bytes);
-    if (plan_.indexes) {
-      const std::int64_t flag = bases_[inputs_ + outputs_ + 1] = take(flag_, sizeof(std::int64_t));
-      turn_->clear(flag, sizeof(std::int64_t));
-    }
     if (of_.shared_bytes_ > 0) shared_ = take(parts_, of_.shared_bytes_);
   }
 
   void launch() {
     if (of_.steps_.empty()) return;
+    std::optional<Gpu::Turn::Indexing> indexing;
+    if (of_.report_) bases_[inputs_ + outputs_ + 1] = indexing.emplace(*turn_, *of_.report_).address();
     Row<std::int64_t, 512> words(of_.words_.size());
     std::ranges::copy(of_.words_, words.data());
     for (const Step& step : of_.steps_) {
@@ -446,6 +446,7 @@ class DevicePlan::Run {
       return;
     }
     copies_.downloaded += bytes;
+    waited_ = true;
     auto* const target = static_cast<std::byte*>(output.mutable_data());
     if (from.strides == to.strides) return turn_->download(target + from.low, base + from.low, static_cast<std::size_t>(bytes));
     memory::Buffer dense(static_cast<std::size_t>(bytes));

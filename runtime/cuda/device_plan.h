@@ -24,13 +24,16 @@ struct DeviceCall {
   std::span<const Array* const> inputs;   // arguments, then captured arrays
   std::span<const Array* const> outputs;  // in the layout of the plan's `targets`; new arrays in the layout of its `outputs`
   const std::uint64_t* slots = nullptr;   // null for the plan's own scalar parameters
+  bool waits = false;                     // true if the call must know at its end whether all indices were good
 };
 
 /// Extra work of a call besides its kernels.
 struct DeviceCopies {
   std::int64_t uploaded = 0, downloaded = 0;  // in bytes
   std::int64_t temporaries = 0;               // bytes, for destinations that overlap arguments
-  bool bad_index = false;                     // true if an index was out of bounds; results are then unspecified
+  /// The error message if the call waited and met an index out of bounds; results are then unspecified. An earlier call with this plan may
+  /// have met it instead. If the call did not wait, a later call or wait throws the error.
+  std::string bad_index = {};
 };
 
 /// Alignment of a call's arrays, which the schedule relies on.
@@ -49,7 +52,8 @@ class DevicePlan {
   /// compiled kernels. Throws KernelMissing as find_or_compile.
   int attach(Gpu& gpu, bool may_compile);
   Device device() const { return Device::cuda(gpu_->ordinal()); }
-  /// Enqueues the kernels on the stream of this thread's calls. Waits only for data needed on the CPU.
+  /// Enqueues the kernels on the stream of this thread's calls. Waits only for data needed on the CPU. Throws IndexError, and begins nothing,
+  /// if an earlier call on the device is known to have met a bad index.
   DeviceCopies run(const PlanData& plan, const DeviceCall& call) const;
   /// Builds kernels for exactly the plan's lengths, strides and literals, and uses them for later calls. With `trial`, first alternates
   /// them with the generic kernels and drops them if they are slower. Returns the number of compiled kernels.
@@ -136,8 +140,10 @@ class DevicePlan {
   std::int64_t launches_ = 0;        // number of launches in one call
   std::int64_t shared_bytes_ = 0;    // device memory for the largest step's partial results
   std::vector<bool> reads_;          // one flag for each input
+  std::vector<CheckedIndex> checks_;
   std::string text_;
   std::unique_ptr<const Code> generic_;
+  std::unique_ptr<Gpu::IndexReport> report_;  // null if no kernel checks indices
   mutable std::unique_ptr<const Code> own_;
   mutable Specialised choice_;
   mutable std::mutex specialise_mutex_;

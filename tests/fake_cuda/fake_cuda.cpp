@@ -63,10 +63,18 @@ std::map<std::uintptr_t, Block> memory;  // blocks of cuMemAlloc
 std::map<std::uintptr_t, std::size_t>& pinned = *new std::map<std::uintptr_t, std::size_t>;
 std::set<void*>& live = *new std::set<void*>;  // events, graphs
 constexpr int kMostDevices = 4;
-int contexts[kMostDevices];             // the elements' addresses are the contexts
-thread_local std::vector<int> current;  // devices whose contexts the thread has entered
-int entered = 0;                        // entered contexts of all threads
-int retained = 0;                       // contexts
+int contexts[kMostDevices];  // the elements' addresses are the contexts
+// The devices whose contexts a thread has entered. It has no destructor, because plans may end after the variables of their thread.
+struct Entries {
+  int devices[8], count;
+  bool empty() const { return count == 0; }
+  int back() const { return devices[count - 1]; }
+  void push_back(int device) { devices[count++] = device; }
+  void pop_back() { --count; }
+};
+thread_local constinit Entries current{};
+int entered = 0;   // entered contexts of all threads
+int retained = 0;  // contexts
 std::int64_t launched = 0, graphs = 0, compiled = 0, loaded = 0, early = 0, synchronized = 0, allocated = 0, peers = 0;
 float elapsed[2] = {1, 0.5f};
 int elapsed_asked = 0;
@@ -216,6 +224,11 @@ EXPORT std::int64_t fake_cuda_waiting() {  // work on streams that has not run
   for (const auto& [handle, s] : streams) n += s.begun - s.done;
   return n;
 }
+EXPORT int fake_cuda_finish() {  // runs all work; the library does not know
+  const std::lock_guard lock(mutex);
+  all();
+  return 0;
+}
 EXPORT std::int64_t fake_cuda_loaded() { return loaded; }              // modules
 EXPORT std::int64_t fake_cuda_unloaded_early() { return early; }       // modules with kernels that had not run
 EXPORT std::int64_t fake_cuda_synchronized() { return synchronized; }  // waits for a whole context
@@ -293,7 +306,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int) {  // never fails, since it is part
 EXPORT int cuCtxPushCurrent_v2(void* context) {
   CALL();
   const std::ptrdiff_t device = static_cast<int*>(context) - contexts;
-  if (device < 0 || device >= kMostDevices) return 1;
+  if (device < 0 || device >= kMostDevices || current.count == 8) return 1;
   current.push_back(static_cast<int>(device));
   ++entered;
   return 0;

@@ -212,6 +212,30 @@ Json form(const FormCase& of, const Words& words) {
   return compare(text, call_on_cpu(text, on_cpu), text.compile(Options())->call(arguments_of(inputs)));
 }
 
+// A bad index is an error of the next wait, once, and later calls work.
+Json bad_index() {
+  const ProgramText text("y = take(x, k, axis=0)", "bad index");
+  const auto program = text.compile(Options());
+  const Device device = Device::cuda(0);
+  constexpr std::int64_t kRows = 3000, kIndices = 200'000;
+  std::vector<Array> inputs = {random_array({kRows, 64}, f32, 11, 0), random_array({kIndices}, i64, 12, kRows)};
+  const std::vector<Array> wanted = call_on_cpu(text, inputs), good = to(inputs, device);
+  for (std::int64_t i = 0; i < kIndices; i += 7) inputs[1].span<std::int64_t>()[static_cast<std::size_t>(i)] = kRows;
+  const std::vector<Array> bad = to(inputs, device);
+  std::string said;
+  int errors = 0;
+  for (int i = 0; i < 3; ++i) {
+    try {
+      program->call(arguments_of(i == 0 ? bad : good));
+      synchronize(device);
+    } catch (const IndexError& error) { ++errors, said = error.what(); }
+  }
+  Json out = compare(text, wanted, program->call(arguments_of(good)));
+  if (errors != 1 || said.find("had the index 3000, which is out of range: axis 0 has extent 3000") == std::string::npos)
+    out["status"] = "failed", out["what"] = std::to_string(errors) + " errors: " + said;
+  return out;
+}
+
 // ---- speed
 std::int64_t cache_bytes() {
   constexpr int kCacheBytes = 38;  // device attribute: size of the second-level cache
@@ -371,6 +395,7 @@ std::vector<Check> checks(const Words& words) {
                    return differential.json();
                  }});
   for (const FormCase& c : form_cases()) out.push_back({"form: " + c.name, 300, [c, &words] { return form(c, words); }});
+  out.push_back({"bad index", 60, bad_index});
   for (int first = 1; first <= words.graphs; first += kGraphsEach) {
     const int last = std::min(first + kGraphsEach - 1, words.graphs);
     out.push_back({"random graphs " + std::to_string(first) + " to " + std::to_string(last), 300,
