@@ -86,6 +86,7 @@ inline std::vector<CudaProgram> cuda_programs() {
       {"cumsum", "x=n", "y = cumsum(x, axis=0)", vector, {{'n', 30000}}},
       {"cumsum, rows", "x=n,m", "y = cumsum(x, axis=1)", rows, few_rows},
       {"cumsum, columns", "x=n,m", "y = cumsum(x, axis=0)", rows, few_rows},
+      {"cumsum, few columns", "x=n,m", "y = cumsum(x, axis=0)", {{'n', 1 << 20}, {'m', 16}}, {{'n', 9000}, {'m', 8}}},
       {"transposed", "x=n,m w=m,n", "y = transpose(x)*2 + w", rows, few_rows},
       {"affine of each image, gradients", "x=a,b,h,w s=a,b,1,1 d=a,b,h,w",
        "y = x*s; dx, ds = vjp(y, [x, s], d); db = sum(d, axis=[2, 3], keepdims=true)", image, little},

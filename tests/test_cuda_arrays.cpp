@@ -561,6 +561,16 @@ TEST_CASE("long rows, scans and transposes on a device", "[cuda]") {
   CHECK(same_bits(t(y.to(gpu), w).to(Device::cpu()), t(y, w)));
 }
 
+TEST_CASE("a scan of columns on a device may be in place", "[cuda]") {
+  fake_cuda();
+  const auto f = compile([](Tensor x) { return std::tuple{cumsum(x * 2.0, 0), x + 1.0}; });
+  const Array x = ramp({300, 5}, 0.25);
+  const auto [a, b] = f(x);
+  Array p = x.to(gpu), q = Array::empty({300, 5}, f32, gpu);
+  f.into(p, q)(p);
+  CHECK((same_bits(p.to(Device::cpu()), a) && same_bits(q.to(Device::cpu()), b)));
+}
+
 TEST_CASE("array lists are one kernel on a device, as inputs and outputs, and numbers may vary", "[cuda]") {
   fake_cuda();
   const auto step = compile([](std::vector<Tensor> ps, const std::vector<Tensor>& gs, Tensor rate) {

@@ -199,8 +199,42 @@ TEST_CASE("cuda: scans of every kind, along the last axis and others, whole and 
     const ir::Graph graph = optimised(formula, {{"x", {30000}}});
     suite.add(graph, random_arguments(graph, 5), formula);
   }
-  const ir::Graph columns = optimised("y = cumsum(x, axis=0)", {{"x", {9000, 3}}});  // more than one block of the summation order
-  suite.add(columns, random_arguments(columns, 5), "columns");
+  suite.check();
+}
+
+TEST_CASE("cuda: scans of few long columns are split over the whole device", "[cuda]") {
+  Suite suite;
+  const auto is_split = [](const CudaEmulation::KernelView& kernel) { return kernel.schedule->split; };
+  struct Split {
+    const char* formula;
+    int n, m;
+    std::initializer_list<DType> types;
+    std::int64_t active = 0;  // least threads in the first launch
+  };
+  constexpr std::int64_t kManyParts = 64;  // from there on a thread block finds the bases of a column
+  for (const Split& c : {Split{"y = cumsum(x, axis=0)", 9000, 3, {f32, f64, bf16}, 9},
+                         {"y = cumprod(x*0.01 + 1, axis=0) + x", 8193, 5, {f32}, 15},
+                         {"y = cumsum(x*w, axis=0); z = cummax(x, axis=0); t = x + 1", 12289, 4, {f32}, 4},
+                         {"y = cumsum(x, axis=0, reverse=true)", 20000, 2, {f32}, 5},
+                         {"y = cumsum(x, axis=1)*2", 4100, 6, {f32}},
+                         {"y = cumsum(x, axis=0)", 3000, 3, {i64, i32}, 128},
+                         {"y = cummin(x, axis=0)", 3000, 3, {f32}, 128},
+                         {"y = cumsum(x, axis=0)", kManyParts * 4096 + 5, 1, {f32}}}) {
+    const bool is_middle = std::string_view(c.formula).find("axis=1") != std::string_view::npos;  // of three axes
+    for (const DType type : c.types) {
+      const std::vector<std::pair<std::string, compiler::Shape>> inputs = {
+          {"x", is_middle ? compiler::Shape{2, c.n, c.m} : compiler::Shape{c.n, c.m}}, {"w", {c.n, 1}}};
+      const bool has_w = std::string_view(c.formula).find('w') != std::string_view::npos;
+      const ir::Graph graph = optimised(c.formula, {inputs.begin(), inputs.end() - !has_w}, type);
+      INFO(c.formula);
+      suite.add(graph, random_arguments(graph, 5), c.formula, c.n > 10000);
+      CHECK(std::ranges::any_of(suite.kernels(suite.size() - 1), is_split));
+      for (const CudaEmulation::KernelView& kernel : suite.kernels(suite.size() - 1))
+        if (c.active > 0) CHECK(kernel.blocks * kernel.schedule->threads >= c.active);
+    }
+  }
+  const ir::Graph chained = optimised("y = cumsum(cumprod(x, axis=0), axis=0)", {{"x", {5000, 2}}});  // one launch, blocks in sequence
+  suite.add(chained, random_arguments(chained, 5), "chained");
   suite.check();
 }
 
@@ -491,6 +525,8 @@ TEST_CASE("cuda: the programs of gpu-check cover every kernel form and variant",
       const std::string form = std::to_string(static_cast<int>(s.form));
       ++classes[form + (s.whole ? " whole" : " with tails")];
       ++classes[form + (s.split ? s.together ? " split, together" : " split" : " in one launch")];
+      if (s.form == Form::Columns && kernel.nest->has(compiler::Statement::Kind::Scan))
+        ++classes[s.split ? "scan of columns, split" : "scan of columns, in one launch"];
       if (!s.narrow) ++classes["indices of 64 bits"];
       if (s.form == Form::Tile)
         ++classes["tile of " + std::to_string(s.side)], ++classes[s.across.empty() ? "across by elements" : "across by vectors"];
@@ -518,6 +554,8 @@ TEST_CASE("cuda: the programs of gpu-check cover every kernel form and variant",
                            "3 split",
                            "4 in one launch",
                            "4 split",
+                           "scan of columns, split",
+                           "scan of columns, in one launch",
                            "indices of 64 bits",
                            "tile of 64",
                            "tile of 32",

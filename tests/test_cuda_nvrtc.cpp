@@ -274,6 +274,26 @@ TEST_CASE("nvrtc: occupancy, blocks and bytes in flight of the schedules, by the
   }
 }
 
+TEST_CASE("nvrtc: scans of columns have many loads in flight", "[cuda]") {
+  if (!nvrtc()) return;
+  CudaEmulation emulation;
+  CudaEmulation::Options options;
+  options.target = {90, 132, 48 << 10, 2048, 227 << 10};
+  const std::vector<std::int64_t> shapes[] = {{1 << 20, 16}, {1 << 17, 1 << 14}, {4096, 1024}};
+  for (const std::vector<std::int64_t>& shape : shapes) {
+    const ir::Graph graph = optimised("y = cumsum(x, axis=0)", {{"x", {shape[0], shape[1]}}});
+    emulation.plan(graph, std::vector<ir::ArrayView>{{f32, nullptr, shape}}, options);
+  }
+  const std::string ptx = nvrtc()->compile(emulation.text(), 90, true).ptx;
+  for (std::size_t i = 0; i < std::size(shapes); ++i) {
+    const CudaEmulation::KernelView kernel = emulation.kernels(i).at(0);
+    INFO(emulation.log(i));
+    CHECK(kernel.schedule->split == (i < 2));
+    CHECK(kernel.schedule->width == (i == 1 ? 4 : 1));
+    CHECK(moves_of(ptx, kernel.name).bytes >= 128);
+  }
+}
+
 TEST_CASE("nvrtc: a text that does not compile throws an error with the compiler's message", "[cuda]") {
   if (!nvrtc()) return;
   CHECK_THROWS_WITH(nvrtc()->compile("extern \"C\" __global__ void f() { this is wrong }", 80),

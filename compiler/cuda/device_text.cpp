@@ -678,6 +678,58 @@ template <class F, int N, int kPlaces, class T> DEVICE void in_sequence(int mine
       for (int e = 0; e < N; ++e) sums[e] = F::template combine<T>(sums[e], eights[k * kPitch + e]);
   __syncthreads();
 }
+// Replaces the sums of a scan's blocks, 8 bytes each, by the bases of the blocks: the sums before them, in sequence. One thread does it,
+// with eight loads in flight.
+template <class F, class T, class I> DEVICE void bases_by_thread(char* first, I count) {
+  T base = F::template identity<T>();
+#pragma unroll 1
+  for (I at = 0; at < count; at += 8) {
+    T sum[8];
+#pragma unroll
+    for (int k = 0; k < 8; ++k) sum[k] = at + k < count ? load<T>(first + 8ll * (at + k)) : F::template identity<T>();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if (at + k < count) store<T>(first + 8ll * (at + k), base);
+      base = F::template combine<T>(base, sum[k]);
+    }
+  }
+}
+// Does the same by all threads of the block, which load and store kBasesEach sums each at a time in `shared`. One thread adds them.
+constexpr int kBasesEach = 4;
+template <class F, class T, class I> DEVICE void bases_by_block(char* first, I count, void* shared) {
+  T* const sums = static_cast<T*>(shared);
+  const int together = kBasesEach * int(blockDim.x);
+  const auto sum_at = [&](I at) { return at < count ? load<T>(first + 8ll * at) : F::template identity<T>(); };
+  T base = F::template identity<T>(), next[kBasesEach];
+#pragma unroll
+  for (int k = 0; k < kBasesEach; ++k) next[k] = sum_at(I(k * int(blockDim.x) + int(threadIdx.x)));
+#pragma unroll 1
+  for (I begin = 0; begin < count; begin += together) {
+    const I mine = begin + I(threadIdx.x);
+#pragma unroll
+    for (int k = 0; k < kBasesEach; ++k) sums[k * int(blockDim.x) + int(threadIdx.x)] = next[k];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kBasesEach; ++k) next[k] = sum_at(mine + together + k * int(blockDim.x));  // in flight while the thread adds
+    if (threadIdx.x == 0)
+#pragma unroll 1
+      for (int s = 0; s < together && begin + s < count; s += 8) {
+        T eight[8];
+#pragma unroll
+        for (int k = 0; k < 8; ++k) eight[k] = sums[s + k];
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          sums[s + k] = base;
+          base = F::template combine<T>(base, eight[k]);
+        }
+      }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kBasesEach; ++k)
+      if (mine + k * int(blockDim.x) < count)
+        store<T>(first + 8ll * (mine + k * int(blockDim.x)), sums[k * int(blockDim.x) + int(threadIdx.x)]);
+  }
+}
 // Combines `count` partial results, `step` bytes apart, in a tree in memory: each round combines neighbors. It combines several pairs at a
 // time, so that their loads are in flight together.
 template <class F, class T, int W> DEVICE void tree_in_place(char* first, long long step, long long count, T (&sums)[W]) {

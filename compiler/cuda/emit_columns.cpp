@@ -36,13 +36,15 @@ void DeviceEmitter::chunks() {
       item_of(item);
     });
   }
-  if (schedule_.split)
-    return phases(
-        "for (Index work = Index(blockIdx.x) * blockDim.x + threadIdx.x; work < all * parts; work += Index(gridDim.x) * blockDim.x)",
-        [&](Scope& item) {
-          item.line("const Index chunk = work % all, part = work / all;");
-          item_of(item);
-        });
+  if (schedule_.split) {
+    const char* const loop =
+        "for (Index work = Index(blockIdx.x) * blockDim.x + threadIdx.x; work < all * parts; work += Index(gridDim.x) * blockDim.x)";
+    const auto open = [&](Scope& item) {
+      item.line("const Index chunk = work % all, part = work / all;");
+      item_of(item);
+    };
+    return scan_statements().empty() ? phases(loop, open) : split_column_scans(loop, open);
+  }
   block(kernel_, "for (Index chunk = Index(blockIdx.x) * blockDim.x + threadIdx.x; chunk < all; chunk += Index(gridDim.x) * blockDim.x)",
         [&](Scope& item) {
           item_of(item);
@@ -77,22 +79,18 @@ void DeviceEmitter::columns_sweep(Scope& item) {
     stores(s, sweep_);
     step_ = nullptr;
   };
-  const std::vector<std::uint32_t> scans = scan_statements();
-  if (reds.empty()) {
-    for (std::uint32_t id : scans) {
+  if (!scan_statements().empty()) {
+    for (std::uint32_t id : scan_statements()) {
       const Statement& s = nest_.body[id];
       item.line(fmt::format("{0} carry{1}[W], base{1}[W];", type(s.dtype), id));
       item.line(fmt::format("LANES carry{0}[e] = base{0}[e] = {1}::identity<{2}>();", id, functor(s), type(s.dtype)));
     }
+    return scan_down(item, "Index(0)", fmt::format("count{}", sweep_), true);
+  }
+  if (reds.empty()) {
     const std::string rows = schedule_.together ? fmt::format("for (Index r = {} + eight; r < {}; r += 32)", from(), until())
                                                 : fmt::format("for (Index r = {}; r < {}; ++r)", from(), until());
-    block(item, rows, [&](Scope& s) {
-      if (!scans.empty() && !schedule_.one_block)
-        block(s, fmt::format("if (r > 0 && r % {} == 0)", ir::kScanBlock), [&](Scope& next) {
-          for (std::uint32_t id : scans) end_of_scan_block(next, id, "LANES ", "[e]");
-        });
-      step(s);
-    });
+    block(item, rows, step);
     return;
   }
   for (std::uint32_t r : reds) {

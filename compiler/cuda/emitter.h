@@ -148,7 +148,12 @@ class DeviceEmitter {
   // ---- emit_scan.cpp, emit_tile.cpp
   std::vector<std::uint32_t> scan_statements() const;
   void end_of_scan_block(Scope& scope, std::uint32_t id, const char* lanes, const char* element) const;
+  std::string sums_of_scan(std::size_t scan, const std::string& sequence) const;
+  void bases_of_scans(const std::string& sequences);
   void scans();
+  std::vector<std::uint32_t> loads_before_scans(bool results) const;
+  void scan_down(Scope& item, const std::string& from, const std::string& until, bool results);
+  void split_column_scans(const std::string& loop, const std::function<void(Scope&)>& open);
   void tiles();
 };
 

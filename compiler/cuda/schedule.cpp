@@ -227,9 +227,9 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
   DeviceSchedule& s = out.schedule;
   const bool blocks = s.form == Form::Block;
   if (s.one_block || items == 0 || (s.form != Form::Columns && !blocks) || !nest.has(Statement::Kind::Reduce)) return;
-  // Scans and additions at data-dependent indices run through their loops in sequence.
+  // Additions at data-dependent indices run through their loops in sequence.
   for (const Statement& b : nest.body)
-    if (b.kind == Statement::Kind::Scan || (b.kind == Statement::Kind::Store && b.op == ir::Op::Add)) return;
+    if (b.kind == Statement::Kind::Store && b.op == ir::Op::Add) return;
   const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / (blocks ? s.threads : 1);
   // 32 threads share a summation block of columns. Contractions add their elements one by one.
   const bool contracts = std::any_of(nest.body.begin(), nest.body.end(), [](const Statement& b) { return ir::is_contraction(b.op); });
@@ -267,6 +267,54 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
   if (s.together) set_blocks(target, shares * parts, out);
 }
 
+// True if no scan needs the results of another scan.
+bool scans_apart(const Nest& nest) {
+  std::vector<bool> behind(nest.body.size(), false);  // depends on a scan
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& b = nest.body[i];
+    for (const std::uint32_t o : {b.a, b.b, b.c, b.guard})
+      if (o != Statement::kNone) behind[i] = behind[i] || behind[o];
+    if (b.kind != Statement::Kind::Scan) continue;
+    if (behind[i]) return false;
+    behind[i] = true;
+  }
+  return true;
+}
+
+std::int64_t count_scans(const Nest& nest) {
+  return std::count_if(nest.body.begin(), nest.body.end(), [](const Statement& b) { return b.kind == Statement::Kind::Scan; });
+}
+
+// Splits scans along columns into three launches if the columns are too few to fill the device. `items` is the number of threads without
+// splitting, for `width` columns each. Returns it for the chosen width.
+std::int64_t share_scans(const Nest& nest, const DeviceTarget& target, std::int64_t items, std::int64_t columns, std::int64_t counted,
+                         DeviceScheduled& out) {
+  DeviceSchedule& s = out.schedule;
+  const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor;
+  if (items == 0 || 2 * items > places || nest.runs || nest.addition() || !scans_apart(nest)) return items;
+  const auto parts_of = [&](std::int64_t chunk) { return (counted + chunk - 1) / chunk; };
+  std::int64_t chunk = ir::kScanBlock;
+  // Integers, maxima and minima may be combined in any order, so their chunks may be shorter than the blocks of the order.
+  constexpr std::int64_t kLeastChunk = 64;
+  const bool any_order = std::ranges::all_of(nest.body, [](const Statement& b) {
+    return b.kind != Statement::Kind::Scan || !is_float(b.dtype) || b.op == ir::Op::ScanMax || b.op == ir::Op::ScanMin;
+  });
+  while (any_order && chunk > kLeastChunk && items * parts_of(chunk) < places) chunk /= 2;
+  const std::int64_t parts = parts_of(chunk);
+  if (4 * items * parts <= places) {  // more threads, on more processors
+    s.width = 1, s.whole = true;
+    s.vectors.clear();
+    s.threads = 64;
+    items = columns;
+  }
+  if (parts < 2) return items;
+  s.split = true;
+  out.numbers.chunk = chunk, out.numbers.chunks = parts;
+  out.numbers.phases = 3;
+  out.numbers.partial_bytes = parts * items * s.width * count_scans(nest) * 8;
+  return items;
+}
+
 // Schedules an elementwise nest with scans: half-warps process rows. Few long rows use three launches, unless a scan needs the results of
 // another scan.
 DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, DeviceScheduled& out, std::int64_t rows) {
@@ -274,23 +322,11 @@ DeviceScheduled scan(const Nest& nest, const NestNumbers& numbers, const DeviceT
   s.form = Form::Scan;
   const std::int64_t extent = numbers.extents[nest.vector_loop()], parts = (extent + ir::kScanBlock - 1) / ir::kScanBlock;
   const std::int64_t teams = std::int64_t{target.processors} * target.threads_per_processor / kTeam;
-  std::int64_t scans = 0;
-  bool alone = true;
-  std::vector<bool> behind(nest.body.size(), false);  // depends on a scan
-  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
-    const Statement& b = nest.body[i];
-    for (const std::uint32_t o : {b.a, b.b, b.c, b.guard})
-      if (o != Statement::kNone) behind[i] = behind[i] || behind[o];
-    if (b.kind != Statement::Kind::Scan) continue;
-    ++scans;
-    alone = alone && !behind[i];
-    behind[i] = true;
-  }
-  s.split = alone && parts > 1 && 2 * rows <= teams;
+  s.split = parts > 1 && 2 * rows <= teams && scans_apart(nest);
   if (s.split) {
     out.numbers.chunk = ir::kScanBlock, out.numbers.chunks = parts;
     out.numbers.phases = 3;
-    out.numbers.partial_bytes = rows * parts * scans * 8;
+    out.numbers.partial_bytes = rows * parts * count_scans(nest) * 8;
   }
   set_blocks(target, (rows * (s.split ? parts : 1) * kTeam + s.threads - 1) / s.threads, out);
   return out;
@@ -450,8 +486,9 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
   if (nest.has_columns()) return rows_and_columns(nest, outer, counted, target, out);
   if (s.form == Form::Team && nest.sweeps > 1) keep_rows_of_teams(nest, row_of(counted), target, out);
 
-  const std::int64_t chunks = outer * ((extent + width - 1) / width);
-  share(nest, target, s.form == Form::Block ? outer : chunks, counted, out);
+  std::int64_t chunks = outer * ((extent + width - 1) / width);
+  if (nest.has(Statement::Kind::Scan)) chunks = share_scans(nest, target, chunks, outer * extent, counted, out);
+  else share(nest, target, s.form == Form::Block ? outer : chunks, counted, out);
   if (s.together) return out;
   const std::int64_t parts = out.numbers.chunks;
   const std::int64_t wanted = s.form == Form::Block  ? outer * parts

@@ -59,7 +59,11 @@ inline std::vector<FormCase> form_cases() {
   const char* const scans = "y = cumsum(x, axis=1)";
   add("scan of rows", "x=n,m", scans, {{'n', 4099}, {'m', 1000}}, {{'n', 3}, {'m', 100}}, {f32, bf16});
   add("scan of few long rows", "x=n,m", scans, {{'n', 3}, {'m', (1 << 22) + 9}}, {{'n', 2}, {'m', 9001}}, {f32, f64});
-  add("scan of columns", "x=n,m", "y = cumsum(x, axis=0)", {{'n', 4099}, {'m', 1000}}, {{'n', 40}, {'m', 9}}, {f32});
+  const char* const down = "y = cumsum(x, axis=0) + x";
+  add("scan of columns", "x=n,m", down, {{'n', 300}, {'m', 40000}}, {{'n', 40}, {'m', 9}}, {f32});
+  add("scan of long columns", "x=n,m", down, {{'n', 4099}, {'m', 4000}}, {{'n', 4100}, {'m', 9}}, {f32, bf16});
+  add("scan of few long columns", "x=n,m", down, {{'n', (1 << 22) + 9}, {'m', 3}}, {{'n', 9001}, {'m', 2}}, {f32, f64});
+  add("scan of columns, maxima", "x=n,m", "y = cummax(x, axis=0)", {{'n', 100003}, {'m', 60}}, {{'n', 400}, {'m', 5}}, {f32});
   add("scan, maxima", "x=n,m", "y = cummax(x, axis=1)", {{'n', 515}, {'m', 9000}}, {{'n', 3}, {'m', 100}}, {f32});
   const char* const across = "y = transpose(x)*2 + w";
   for (const auto& [n, m] : {std::pair<std::int64_t, std::int64_t>{4096, 1024}, {4099, 1021}, {100000, 17}})
