@@ -526,6 +526,15 @@ TEST_CASE("indices on a device are checked", "[cuda]") {
   CHECK(same_bits(f(x.to(gpu), good).to(Device::cpu()), f(x, good)));
   const auto g = compile([](Tensor x, Tensor i) { return index_add(x, i, take(x, i, 0), 0); });
   CHECK(same_bits(g(x.to(gpu), good).to(Device::cpu()), g(x, good)));
+  // Few columns: the updates are sorted, in launches that are one graph from the second call on.
+  const auto h = compile([](Tensor x, Tensor i, Tensor u) { return index_add(x, i, u, 0); });
+  std::vector<std::int64_t> many(3000);
+  for (std::size_t k = 0; k < many.size(); ++k) many[k] = static_cast<std::int64_t>(k * k % 50);
+  const Array elements = ramp({50}, 0.25), to = Array::from(many, {3000}), updates = ramp({3000}, 0.001),
+              expected = h(elements, to, updates);
+  const Array elements_there = elements.to(gpu), to_there = to.to(gpu), updates_there = updates.to(gpu);
+  for (int k = 0; k < 4; ++k) CHECK(same_bits(h(elements_there, to_there, updates_there).to(Device::cpu()), expected));
+  CHECK(h.explain().find("launches, updates sorted by element") != std::string::npos);
 
   // Each operator has its words.
   const auto message = [](auto&& call) {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <functional>
 #include <set>
@@ -283,6 +284,59 @@ TEST_CASE("cuda: gathers, scatters and bad indices", "[cuda]") {
     const auto index = static_cast<std::int64_t>(bad);
     CHECK(emulation.bad_index() == (index >= 20 || index < -20 ? std::optional(CudaEmulation::BadIndex{index, 20}) : std::nullopt));
   }
+}
+
+TEST_CASE("cuda: updates of few columns are sorted by element and added in order", "[cuda]") {
+  struct Program {
+    const char* formula;
+    std::int64_t extent;  // of the axis with the elements
+    compiler::Shape x, i, u;
+    std::initializer_list<DType> types = {f32};
+    bool is_sorted = true;
+  };
+  Suite suite;
+  for (const Program& p :
+       {Program{"y = index_add(x, i, u*2, axis=0)", 90, {90}, {5000}, {5000}, {f32, f64, i64, bf16}},  // one column; three tiles
+        {"y = index_add(x, i, u, axis=0)", 90, {90, 8}, {700}, {700, 8}, {f32, bf16}},                 // columns as vectors
+        {"y = index_add(x, i, u, axis=0)", 90, {90, 3}, {300}, {300, 3}},
+        {"y = index_add(x, i, u, axis=1)", 90, {3, 90, 4}, {300}, {3, 300, 4}},  // free outer loops
+        {"y = scatter_add(x, i, u, axis=1)", 90, {5, 90}, {5, 400}, {5, 400}},   // an element for each update and column
+        {"y = scatter_add(x, i, u, axis=0)", 90, {90, 6}, {400, 6}, {400, 6}, {f32, i64}},
+        {"y = index_add(x, i, take(z, i, axis=0), axis=0)", 90, {90, 2}, {400}, {}},  // the update needs the index
+        {"y = index_add(x, i, exp(u)*0.01, axis=0)", 90, {90}, {300}, {300}},
+        {"y = index_add(x, i, u, axis=0)", 1, {1}, {3000}, {3000}},  // one element, no bits to sort by
+        {"y = bincount(i, 90)", 90, {90}, {3000}, {}},
+        {"y = index_add(x, i, u, axis=0)", 90, {90}, {200}, {200}, {f32}, false},  // too few updates
+        {"y = index_add(x, i, u, axis=0)", 90, {90, 4096}, {300}, {300, 4096}, {f32}, false}}) {
+    for (const DType type : p.types) {
+      std::vector<std::pair<std::string, compiler::Shape>> inputs{{"n", p.i}};
+      const std::string_view program = p.formula;
+      if (program.find('x') != std::string_view::npos) inputs.push_back({"x", p.x});
+      if (program.find('z') != std::string_view::npos) inputs.push_back({"z", p.x});
+      if (!p.u.empty()) inputs.push_back({"u", p.u});
+      const bool counts = program.starts_with("y = bincount");
+      const std::string formula = "i = cast(n, i32)" + std::string(counts ? " + 90*cast(n < 0, i32); " : "; ") + p.formula;
+      const ir::Graph graph = optimised(formula.c_str(), inputs, type);
+      Arguments arguments = random_arguments(graph, 3);
+      void* const numbers = numbers_of(graph, arguments);
+      for (std::int64_t k = 0; k < ir::element_count(p.i); ++k) {  // every fourth update has the same element; some are negative
+        const std::int64_t index = p.extent == 1 ? -(k % 2) : k % 4 == 0 ? 17 : (k * k * 7 + k / 3) % 150 - 60;
+        if (type == f64) static_cast<double*>(numbers)[k] = static_cast<double>(index);
+        else if (type == i64) static_cast<std::int64_t*>(numbers)[k] = index;
+        else if (type == bf16)
+          static_cast<std::uint16_t*>(numbers)[k] =
+              static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(index)) >> 16);
+        else static_cast<float*>(numbers)[k] = static_cast<float>(index);
+      }
+      const std::size_t fused = suite.size();
+      suite.add(graph, std::move(arguments), formula, type != f32);
+      INFO(formula);
+      CHECK(std::ranges::any_of(suite.kernels(fused), [](const CudaEmulation::KernelView& kernel) {
+              return kernel.nest->addition() && kernel.schedule->split;
+            }) == p.is_sorted);
+    }
+  }
+  suite.check();
 }
 
 TEST_CASE("cuda: transposed operands go through shared memory in tiles", "[cuda]") {

@@ -107,6 +107,37 @@ TEST_CASE("nvrtc: gathers and scatters compile for four generations of devices",
   compile_for_all(emulation.text());
 }
 
+TEST_CASE("nvrtc: sorted additions and split scans compile for four generations of devices and spill no registers", "[cuda]") {
+  if (!nvrtc()) return;
+  CudaEmulation emulation;
+  CudaEmulation::Options options;
+  options.target = {90, 132, 48 << 10, 2048, 227 << 10};
+  struct Program {
+    const char* formula;
+    compiler::Shape x, n;
+    std::initializer_list<DType> types;
+  };
+  const std::int64_t far = std::int64_t{1} << 31;  // indices of 64 bits
+  for (const Program& p : {Program{"y = index_add(x, cast(n, i32), n*2, axis=0)", {3000}, {60000}, {f32, f64}},
+                           {"y = index_add(x, cast(n, i32), n, axis=0)", {far}, {60000}, {f32}},
+                           {"y = index_add(x, cast(n[:, 0], i32), n, axis=0)", {3000, 512}, {60000, 512}, {f32, bf16}},
+                           {"y = scatter_add(x, cast(n, i32), n, axis=1)", {8, 500}, {8, 5000}, {f32}},
+                           {"y = cumsum(x, axis=0); s = sum(n)", {far, 2}, {4}, {f32}},
+                           {"y = cumsum(x, axis=0); z = cummax(x, axis=0); s = sum(n)", {20000, 6}, {4}, {f64, i64}}})
+    for (const DType type : p.types) {
+      const ir::Graph graph = optimised(p.formula, {{"x", p.x}, {"n", p.n}}, type);
+      const std::size_t number = emulation.plan(graph, std::vector<ir::ArrayView>{{type, nullptr, p.x}, {type, nullptr, p.n}}, options);
+      CHECK(std::ranges::any_of(emulation.kernels(number), [](const auto& kernel) { return kernel.schedule->split; }));
+      CHECK(std::ranges::all_of(emulation.kernels(number),
+                                [&](const auto& kernel) { return !kernel.schedule->split || kernel.schedule->narrow == (p.x[0] != far); }));
+    }
+  compile_for_all(emulation.text());
+  const std::string log = nvrtc()->compile(emulation.text(), 90, true).log;
+  INFO(log);
+  CHECK(log.find("0 bytes spill stores") != std::string::npos);
+  CHECK(!std::regex_search(log, std::regex("[1-9][0-9]* bytes spill")));
+}
+
 TEST_CASE("nvrtc: reads through pointer tables compile for four generations of devices", "[cuda]") {
   if (!nvrtc()) return;
   CudaEmulation emulation;

@@ -730,6 +730,87 @@ template <class F, class T, class I> DEVICE void bases_by_block(char* first, I c
         store<T>(first + 8ll * (mine + k * int(blockDim.x)), sums[k * int(blockDim.x) + int(threadIdx.x)]);
   }
 }
+// Sorts updates by key, stably: four bits of the keys in three launches, by thread blocks of 256 threads. `memory` has two sets of keys and
+// numbers, each of `updates`, which take turns, then the counts of each digit and tile. `counts` has 16 * 256 numbers, `sums` 256.
+constexpr int kSortEach = 8, kSortTile = 256 * kSortEach;
+template <class I> DEVICE void sums_before(I* numbers, I count, int* sums_) {  // by one thread block
+  I* const sums = reinterpret_cast<I*>(sums_);
+  const int t = int(threadIdx.x);
+  I before = 0;
+#pragma unroll 1
+  for (I begin = 0; begin < count; begin += 256) {
+    const I mine = begin + t < count ? numbers[begin + t] : I(0);
+    sums[t] = mine;
+    __syncthreads();
+#pragma unroll 1
+    for (int apart = 1; apart < 256; apart *= 2) {
+      const I left = t >= apart ? sums[t - apart] : I(0);
+      __syncthreads();
+      sums[t] += left;
+      __syncthreads();
+    }
+    if (begin + t < count) numbers[begin + t] = before + sums[t] - mine;
+    before += sums[255];
+    __syncthreads();
+  }
+}
+template <class I> DEVICE void sort_updates(int phase, I* memory, I updates, int* counts, int* sums) {
+  const int pass = (phase - 1) / 3, step = (phase - 1) % 3, shift = 4 * pass, t = int(threadIdx.x);
+  const I tiles = pieces(updates, kSortTile);
+  const I* const keys = memory + pass % 2 * 2 * updates;
+  I* const sorted = memory + (1 - pass % 2) * 2 * updates;
+  I* const starts = memory + 4 * updates;  // of a digit in a tile; first its number of updates
+  if (step == 1) {
+    if (blockIdx.x == 0) sums_before(starts, 16 * tiles, counts);
+    return;
+  }
+#pragma unroll 1
+  for (I tile = I(blockIdx.x); tile < tiles; tile += I(gridDim.x)) {
+    const I begin = tile * kSortTile + t * kSortEach;
+    I key[kSortEach];
+#pragma unroll
+    for (int digit = 0; digit < 16; ++digit) counts[digit * 256 + t] = 0;
+#pragma unroll
+    for (int k = 0; k < kSortEach; ++k) key[k] = begin + k < updates ? keys[begin + k] : I(0);
+#pragma unroll
+    for (int k = 0; k < kSortEach; ++k)
+      if (begin + k < updates) ++counts[int(key[k] >> shift & 15) * 256 + t];
+    __syncthreads();
+    int* const mine = counts + 16 * t;  // the counts of digit t / 16 in 16 threads
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum += mine[i];
+    sums[t] = sum;
+    __syncthreads();
+    if (step == 0) {
+      if (t < 16) {
+        int all = 0;
+#pragma unroll
+        for (int i = 0; i < 16; ++i) all += sums[16 * t + i];
+        starts[t * tiles + tile] = I(all);
+      }
+      continue;
+    }
+    int before = 0;  // updates with this digit in earlier threads
+#pragma unroll 1
+    for (int i = t / 16 * 16; i < t; ++i) before += sums[i];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int count = mine[i];
+      mine[i] = before;
+      before += count;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kSortEach; ++k) {
+      if (begin + k >= updates) continue;
+      const int digit = int(key[k] >> shift & 15);
+      const I to = starts[digit * tiles + tile] + I(counts[digit * 256 + t]++);
+      sorted[to] = key[k];
+      sorted[updates + to] = keys[updates + begin + k];
+    }
+  }
+}
 // Combines `count` partial results, `step` bytes apart, in a tree in memory: each round combines neighbors. It combines several pairs at a
 // time, so that their loads are in flight together.
 template <class F, class T, int W> DEVICE void tree_in_place(char* first, long long step, long long count, T (&sums)[W]) {

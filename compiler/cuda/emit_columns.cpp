@@ -10,6 +10,7 @@ namespace onepass::compiler::cuda {
 using ir::Op;
 
 void DeviceEmitter::chunks() {
+  if (schedule_.split && nest_.addition()) return sorted_additions();
   const std::uint32_t v = nest_.vector_loop();
   const std::string along = schedule_.width == 1 ? extent(v) : fmt::format("pieces({}, W)", extent(v));
   kernel_.line(fmt::format("const Index chunks = {};", along));

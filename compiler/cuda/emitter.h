@@ -145,6 +145,10 @@ class DeviceEmitter {
   void column_results(const std::vector<std::uint32_t>& columns);
   std::string part_of_column(std::uint32_t column, const std::string& part) const;
 
+  // ---- emit_additions.cpp
+  void sorted_additions();
+  void updates_of_element(Scope& item, const Statement& add);
+
   // ---- emit_scan.cpp, emit_tile.cpp
   std::vector<std::uint32_t> scan_statements() const;
   void end_of_scan_block(Scope& scope, std::uint32_t id, const char* lanes, const char* element) const;

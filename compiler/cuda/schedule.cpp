@@ -227,9 +227,6 @@ void share(const Nest& nest, const DeviceTarget& target, std::int64_t items, std
   DeviceSchedule& s = out.schedule;
   const bool blocks = s.form == Form::Block;
   if (s.one_block || items == 0 || (s.form != Form::Columns && !blocks) || !nest.has(Statement::Kind::Reduce)) return;
-  // Additions at data-dependent indices run through their loops in sequence.
-  for (const Statement& b : nest.body)
-    if (b.kind == Statement::Kind::Store && b.op == ir::Op::Add) return;
   const std::int64_t places = std::int64_t{target.processors} * target.threads_per_processor / (blocks ? s.threads : 1);
   // 32 threads share a summation block of columns. Contractions add their elements one by one.
   const bool contracts = std::any_of(nest.body.begin(), nest.body.end(), [](const Statement& b) { return ir::is_contraction(b.op); });
@@ -313,6 +310,52 @@ std::int64_t share_scans(const Nest& nest, const DeviceTarget& target, std::int6
   out.numbers.phases = 3;
   out.numbers.partial_bytes = parts * items * s.width * count_scans(nest) * 8;
   return items;
+}
+
+// True if the updates of a nest with additions can be sorted by element: the element depends only on the kept loops and the checked index,
+// and the additions round like values in registers.
+bool sorts_additions(const Nest& nest) {
+  const Statement* const add = nest.addition();
+  if (!add || nest.kind != NestKind::Rows || nest.runs || add->guard != Statement::kNone) return false;
+  const Statement& place = nest.body[add->b];
+  if (place.kind != Statement::Kind::Place || place.guard != Statement::kNone) return false;
+  const Access& access = nest.accesses[add->at];
+  if (access.table != Access::kNone || is_half(nest.buffers[access.buffer].dtype)) return false;
+  const Linear& linear = nest.linears[access.linear];
+  for (std::uint32_t v = 0; v < linear.of.size(); ++v) {
+    if (linear.of[v] == Coefficient::Zero) continue;
+    if (v >= nest.loops() ? nest.derived[v - nest.loops()].place != add->b : (nest.reduced_mask() >> v & 1) != 0) return false;
+  }
+  return true;
+}
+
+// Sorts the updates by element if the columns are too few to fill the device. `items` is the number of threads without sorting. Returns it
+// for the chosen width.
+std::int64_t share_additions(const Nest& nest, const NestNumbers& numbers, const DeviceTarget& target, std::int64_t items,
+                             DeviceScheduled& out) {
+  DeviceSchedule& s = out.schedule;
+  constexpr std::int64_t kLeastUpdates = 256;               // fewer updates are added sooner than they are sorted
+  constexpr std::int64_t kDigitBits = 4, kSortTile = 2048;  // of sort_updates in the text
+  const std::uint32_t v = nest.vector_loop();
+  if (items == 0 || 2 * items > std::int64_t{target.processors} * target.threads_per_processor || !sorts_additions(nest)) return items;
+  const AdditionGroups by = addition_groups(nest);
+  std::int64_t serial = 1, outer = 1;
+  for (std::uint32_t l = 0; l < v; ++l) (l < nest.outer ? outer : serial) *= numbers.extents[l];
+  const std::int64_t columns = numbers.extents[v];
+  const std::int64_t groups = (by.outer ? outer : 1) * (by.vector ? columns : 1), updates = serial * groups;
+  std::int64_t keys = 0;
+  if (serial < kLeastUpdates || __builtin_mul_overflow(groups, numbers.bounds[nest.body[nest.addition()->b].at], &keys)) return items;
+  if (keys == 0 || keys >= (s.narrow ? std::int64_t{1} << 30 : std::int64_t{1} << 60)) return items;
+  const auto bits = static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(keys - 1)));
+  if (by.vector) {
+    s.width = 1, s.whole = true;
+    s.vectors.clear();
+  }
+  s.split = true;
+  out.numbers.phases = 2 + 3 * std::max<std::int64_t>(1, (bits + kDigitBits - 1) / kDigitBits);
+  out.numbers.chunk = out.numbers.phases - 1;
+  out.numbers.partial_bytes = (4 * updates + (updates + kSortTile - 1) / kSortTile * (1 << kDigitBits)) * (s.narrow ? 4 : 8);
+  return updates * ((by.outer ? 1 : outer) * (by.vector ? 1 : (columns + s.width - 1) / s.width));
 }
 
 // Schedules an elementwise nest with scans: half-warps process rows. Few long rows use three launches, unless a scan needs the results of
@@ -488,6 +531,7 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
 
   std::int64_t chunks = outer * ((extent + width - 1) / width);
   if (nest.has(Statement::Kind::Scan)) chunks = share_scans(nest, target, chunks, outer * extent, counted, out);
+  else if (nest.addition()) chunks = share_additions(nest, numbers, target, chunks, out);
   else share(nest, target, s.form == Form::Block ? outer : chunks, counted, out);
   if (s.together) return out;
   const std::int64_t parts = out.numbers.chunks;
@@ -496,6 +540,11 @@ DeviceScheduled schedule(const Nest& nest, const NestNumbers& numbers, const Dev
                                                      : (chunks * parts + s.threads - 1) / s.threads;
   set_blocks(target, wanted, out);
   return out;
+}
+
+AdditionGroups addition_groups(const Nest& nest) {
+  const std::uint64_t loops = nest.body[nest.addition()->b].loops, outer = (std::uint64_t{1} << nest.outer) - 1;
+  return {(loops & outer) != 0, (loops >> nest.vector_loop() & 1) != 0};
 }
 
 Nest with_columns_apart(const Nest& nest) {
@@ -558,7 +607,8 @@ std::string print(const DeviceScheduled& scheduled) {
     out += fmt::format(", {} launches, columns in {} parts of {} rows", scheduled.numbers.phases, scheduled.numbers.chunks,
                        scheduled.numbers.chunk);
   if (s.together) out += fmt::format(", 32 threads share a summation block of {} columns", s.together * s.width);
-  if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
+  if (s.split && scheduled.numbers.chunks == 1) out += fmt::format(", {} launches, updates sorted by element", scheduled.numbers.phases);
+  else if (s.split) out += fmt::format(", {} launches, rows in {} parts", scheduled.numbers.phases, scheduled.numbers.chunks);
   if (!s.packed.empty())
     out +=
         fmt::format(", {0} transposed accesses, {1} of them as vectors, in tiles of {2} by {2}", s.packed.size(), s.across.size(), s.side);

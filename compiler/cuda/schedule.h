@@ -30,7 +30,7 @@ struct DeviceSchedule {
   bool whole = false;           // kernel-variant flag: every thread processes `width` elements each time
   bool narrow = false;          // kernel-variant flag: indices fit into 32 bits
   bool one_block = false;       // kernel-variant flag: all reduced elements are in one summation block
-  bool split = false;           // kernel-variant flag: split reduction; the kernel is launched several times
+  bool split = false;           // kernel-variant flag: split reduction, scan or sorted additions; the kernel is launched several times
   // Kernel-variant flag of split columns: groups of `width` neighboring columns per thread block, with 32 threads for each.
   std::uint8_t together = 0;
   bool by_eight = false;               // kernel-variant flag of rows and columns: partial sums are of eight rows, else of summation blocks
@@ -51,7 +51,7 @@ struct DeviceNumbers {
   std::int64_t shared_bytes = 0;    // dynamic shared memory per block, for cached values
   std::int64_t declared_bytes = 0;  // most static shared memory per block, which the text declares
   std::int64_t row = 0;             // elements of a cached row, a multiple of 64: kernel parameter `tile`
-  // split: elements of r per thread (or block), and the number of chunks. Rows and columns: rows.
+  // split: elements of r per thread (or block), and the number of chunks. Rows and columns: rows. Sorted additions: the last phase.
   std::int64_t chunk = 0, chunks = 1;
   std::int64_t phases = 1;         // launches of the kernel, each with a different kernel parameter `phase`
   std::int64_t partial_bytes = 0;  // device memory at kernel parameter `shared`: results that phases pass on
@@ -68,6 +68,12 @@ struct KeptPlaces {
   std::int64_t bytes = 0;            // total, per element
 };
 KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept);
+
+/// The kept loops that the index of an addition depends on: outer loops, the vector loop.
+struct AdditionGroups {
+  bool outer, vector;
+};
+AdditionGroups addition_groups(const Nest& nest);
 
 /// Returns a nest with fused columns in the form that a device runs. Its last sweep reduces only the columns and does all stores that vary
 /// along a row.

@@ -76,6 +76,12 @@ inline std::vector<FormCase> form_cases() {
       {{'n', 30}, {'m', 8}, {'j', 40}}, {f32, bf16}, 'n');
   add("index_add, elements", "x=n k=j u=j", "y = index_add(x, k, u, axis=0)", {{'n', 3000}, {'j', 60000}}, {{'n', 30}, {'j', 90}}, {f32},
       'n');
+  add("index_add, few columns", "x=n,m k=j u=j,m", "y = index_add(x, k, u*2, axis=0)", {{'n', 70000}, {'m', 4}, {'j', 1000003}},
+      {{'n', 30}, {'m', 4}, {'j', 300}}, {f32, f64, bf16}, 'n');
+  add("index_add, few elements", "x=n k=j u=j", "y = index_add(x, k, u, axis=0)", {{'n', 10}, {'j', 200000}}, {{'n', 3}, {'j', 300}}, {f32},
+      'n');
+  add("index_add, many columns", "x=n,m k=j u=j,m", "y = index_add(x, k, u, axis=0)", {{'n', 50}, {'m', 600000}, {'j', 300}},
+      {{'n', 5}, {'m', 70}, {'j', 20}}, {f32}, 'n');
   add("scatter_add along rows", "x=n,m k=n,m u=n,m", "y = scatter_add(x, k, u, axis=1)", {{'n', 4099}, {'m', 500}}, {{'n', 5}, {'m', 40}},
       {f32}, 'm');
   add("matmul", "x=n,k w=k,m", "y = x @ w", {{'n', 250}, {'k', 1000}, {'m', 130}}, {{'n', 5}, {'k', 70}, {'m', 10}}, {f32, f64, f16, bf16});
