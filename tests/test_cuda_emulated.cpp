@@ -397,6 +397,35 @@ TEST_CASE("cuda: few long rows or columns are split over the whole device", "[cu
   }
 }
 
+TEST_CASE("cuda: rows of halves are cached as halves", "[cuda]") {
+  Suite suite;
+  const char* const norm = "y = layer_norm(x, v, v, axis=-1, eps=1e-5)";
+  // A NaN keeps its sign between the sweeps.
+  const char* const signs = "m = sum(where(isnan(x), 0, x), axis=1, keepdims=true); y = copysign(m*m + 1, x)";
+  for (const DType type : {f16, bf16})
+    for (const auto& [formula, n, m] : {std::tuple{norm, 5, 1000}, {norm, 3, 64}, {signs, 6, 100}}) {
+      const bool has_v = formula == norm;
+      std::vector<std::pair<std::string, compiler::Shape>> inputs{{"x", {n, m}}};
+      if (has_v) inputs.push_back({"v", {m}});
+      const ir::Graph graph = optimised(formula, inputs, type);
+      Arguments arguments = random_arguments(graph, 3);
+      auto* const x = static_cast<std::uint16_t*>(const_cast<void*>(arguments.views[0].data));
+      for (int k = 0; !has_v && k < n * m; k += 7) x[k] = static_cast<std::uint16_t>((k % 2 << 15) | (type == f16 ? 0x7e00 : 0x7fc0));
+      suite.add(graph, std::move(arguments), formula);
+      const compiler::cuda::DeviceSchedule& schedule = *suite.kernels(suite.size() - 3)[0].schedule;
+      CHECK(schedule.kept.size() == 1);
+      CHECK(suite.kernels(suite.size() - 3)[0].shared_bytes == schedule.threads / 16 * 2 * ((m + 63) / 64 * 64));
+    }
+  suite.check();
+
+  // A value of f32 can reuse the memory of a half that is cached as f32, so a softmax needs 4 bytes for each element.
+  CudaEmulation emulation;
+  const ir::Graph softmax = optimised("y = softmax(x, axis=1)", {{"x", {40, 1024}}}, bf16);
+  const std::size_t number = emulation.add(softmax, random_arguments(softmax, 3).views);
+  const CudaEmulation::KernelView kernel = emulation.kernels(number)[0];
+  CHECK(kernel.shared_bytes == kernel.schedule->threads / 16 * 4 * 1024);
+}
+
 TEST_CASE("cuda: sums along rows, columns, both and the middle", "[cuda]") {
   Suite suite;
   std::size_t checks = 0;

@@ -107,6 +107,15 @@ TEST_CASE("nvrtc: gathers and scatters compile for four generations of devices",
   compile_for_all(emulation.text());
 }
 
+namespace {
+void check_spills(const std::string& text) {
+  const std::string log = nvrtc()->compile(text, 90, true).log;
+  INFO(log);
+  CHECK(log.find("0 bytes spill stores") != std::string::npos);
+  CHECK(!std::regex_search(log, std::regex("[1-9][0-9]* bytes spill")));
+}
+}  // namespace
+
 TEST_CASE("nvrtc: sorted additions and split scans compile for four generations of devices and spill no registers", "[cuda]") {
   if (!nvrtc()) return;
   CudaEmulation emulation;
@@ -132,10 +141,21 @@ TEST_CASE("nvrtc: sorted additions and split scans compile for four generations 
                                 [&](const auto& kernel) { return !kernel.schedule->split || kernel.schedule->narrow == (p.x[0] != far); }));
     }
   compile_for_all(emulation.text());
-  const std::string log = nvrtc()->compile(emulation.text(), 90, true).log;
-  INFO(log);
-  CHECK(log.find("0 bytes spill stores") != std::string::npos);
-  CHECK(!std::regex_search(log, std::regex("[1-9][0-9]* bytes spill")));
+  check_spills(emulation.text());
+}
+
+TEST_CASE("nvrtc: cached rows of halves compile for four generations of devices and spill no registers", "[cuda]") {
+  if (!nvrtc()) return;
+  CudaEmulation emulation;
+  for (const DType type : {f16, bf16})
+    for (const char* formula :
+         {"y = layer_norm(x, v, v, axis=-1, eps=1e-5)", "y = layer_norm(x, v, v, axis=-1, eps=1e-5); dx, dv = vjp(y, [x, v], x)"}) {
+      const ir::Graph graph = optimised(formula, {{"x", {600, 1024}}, {"v", {1024}}}, type);
+      const std::size_t number = emulation.add(graph, random_arguments(graph, 1).views);
+      CHECK(std::ranges::any_of(emulation.kernels(number), [](const auto& kernel) { return !kernel.schedule->kept.empty(); }));
+    }
+  compile_for_all(emulation.text());
+  check_spills(emulation.text());
 }
 
 TEST_CASE("nvrtc: reads through pointer tables compile for four generations of devices", "[cuda]") {

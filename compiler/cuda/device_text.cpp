@@ -236,6 +236,21 @@ template <class T, int W> DEVICE void kept_back(const T* place, T (&x)[W]) {
   const Pack<T, W> pack = *reinterpret_cast<const Pack<T, W>*>(place);
   LANES x[e] = pack.at[e];
 }
+// Elements of halves are kept as halves. Their values are exact, and a NaN keeps its sign.
+DEVICE unsigned short kept_bits(BFloat16, float a) { return (unsigned short)(bits_of(a) >> 16); }
+DEVICE unsigned short kept_bits(Float16, float a) {
+  return a != a ? (unsigned short)(0x7e00u | (bits_of(a) >> 16 & 0x8000u)) : bits_of_f16(a);
+}
+template <class M, int W> DEVICE void keep(unsigned short* place, const float (&x)[W]) {
+  unsigned short bits[W];
+  LANES bits[e] = kept_bits(M(), x[e]);
+  keep(place, bits);
+}
+template <class M, int W> DEVICE void kept_back(const unsigned short* place, float (&x)[W]) {
+  unsigned short bits[W];
+  kept_back(place, bits);
+  LANES x[e] = Memory<M>::get(bits[e]);
+}
 
 // ---- indices
 template <class I> DEVICE I floor_quotient(I a, I by) {

@@ -104,6 +104,7 @@ DeviceEmitter::DeviceEmitter(DeviceProgram& program, const std::string& name, co
       known_(known),
       words_(nest),
       needed_(needed_by_sweep(nest_, schedule.kept)),
+      kept_(kept_places(nest_, schedule.kept)),
       kernel_{nullptr, 1} {
   const std::uint32_t words = std::max(words_.total, 1u) + schedule.table_words;
   out_ = {name,

@@ -72,11 +72,10 @@ std::size_t DeviceEmitter::loads_of_step() const {
 void DeviceEmitter::declare_kept(Scope& scope) {
   if (schedule_.kept.empty()) return;
   kernel_.line("KEPT_MEMORY");
-  const KeptPlaces places = kept_places(nest_, schedule_.kept);
   for (std::size_t k = 0; k < schedule_.kept.size(); ++k)
     scope.line(
         fmt::format("{0}* const kept{1} = reinterpret_cast<{0}*>(kept_memory + blockDim.x / 16 * {2} * {3}) + threadIdx.x / 16 * {2};",
-                    type(nest_.body[schedule_.kept[k]].dtype), k, word(words_.tile), places.before[k]));
+                    kept_type(k), k, word(words_.tile), kept_.before[k]));
 }
 
 // Writes a sweep over a row that is a single summation block.

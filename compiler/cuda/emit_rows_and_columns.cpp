@@ -39,7 +39,7 @@ std::vector<std::uint32_t> DeviceEmitter::values_of_rows() const {
 // Declares the cached values of one of the eight rows.
 void DeviceEmitter::own_kept(Scope& scope, const char* row) const {
   for (std::size_t k = 0; k < schedule_.kept.size(); ++k)
-    scope.line(fmt::format("{0}* const kept{1} = all_kept{1} + {2} * pitch;", type(nest_.body[schedule_.kept[k]].dtype), k, row));
+    scope.line(fmt::format("{0}* const kept{1} = all_kept{1} + {2} * pitch;", kept_type(k), k, row));
 }
 
 void DeviceEmitter::rows_and_columns() {
@@ -82,16 +82,15 @@ void DeviceEmitter::rows_and_columns() {
 void DeviceEmitter::declare_kept_rows(const std::vector<std::uint32_t>& columns) {
   if (schedule_.kept.empty() && schedule_.by_eight) return;
   kernel_.line("KEPT_MEMORY");
-  const auto declare = [&](const std::string& name, DType dtype, std::int64_t before) {
-    kernel_.line(fmt::format("{0}* const {1} = reinterpret_cast<{0}*>(kept_memory + {2} * pitch);", type(dtype), name, before));
+  const auto declare = [&](const std::string& name, std::string_view element, std::int64_t before) {
+    kernel_.line(fmt::format("{0}* const {1} = reinterpret_cast<{0}*>(kept_memory + {2} * pitch);", element, name, before));
   };
-  const KeptPlaces places = kept_places(nest_, schedule_.kept);
   for (std::size_t k = 0; k < schedule_.kept.size(); ++k)
-    declare(fmt::format("all_kept{}", k), nest_.body[schedule_.kept[k]].dtype, ir::kRowGroup * places.before[k]);
+    declare(fmt::format("all_kept{}", k), kept_type(k), ir::kRowGroup * kept_.before[k]);
   if (schedule_.by_eight) return;
-  std::int64_t before = ir::kRowGroup * places.bytes;
+  std::int64_t before = ir::kRowGroup * kept_.bytes;
   for (const std::uint32_t c : columns) {
-    declare(fmt::format("sum{}", c), nest_.body[c].dtype, before);
+    declare(fmt::format("sum{}", c), type(nest_.body[c].dtype), before);
     before += static_cast<std::int64_t>(size_of(nest_.body[c].dtype));
   }
 }

@@ -121,7 +121,7 @@ std::string DeviceEmitter::write_definition(std::uint32_t id) {
   const bool keeps = slot < schedule_.kept.size() && &scope == step_;
   if (keeps && first_sweep(id) < sweep_) {
     scope.line(fmt::format("{} {}[W];", type(s.dtype), name));
-    scope.line(fmt::format("kept_back(kept{} + r, {});", slot, name));
+    scope.line(fmt::format("{}(kept{} + r, {});", kept_function("kept_back", slot), slot, name));
     return scope.values[id] = name;
   }
   switch (s.kind) {
@@ -159,7 +159,7 @@ std::string DeviceEmitter::write_definition(std::uint32_t id) {
     }
     default: throw InternalError("cuda: a statement has no value here");
   }
-  if (keeps) scope.line(fmt::format("keep(kept{} + r, {});", slot, name));
+  if (keeps) scope.line(fmt::format("{}(kept{} + r, {});", kept_function("keep", slot), slot, name));
   return scope.values[id] = name;
 }
 
@@ -252,6 +252,14 @@ void DeviceEmitter::add(Scope& scope, const Statement& s, const std::string& gua
 // ---- values cached between sweeps
 std::size_t DeviceEmitter::kept_slot(std::uint32_t id) const {
   return static_cast<std::size_t>(std::find(schedule_.kept.begin(), schedule_.kept.end(), id) - schedule_.kept.begin());
+}
+
+std::string_view DeviceEmitter::kept_type(std::size_t slot) const {
+  return is_half(kept_.types[slot]) ? "unsigned short" : type(kept_.types[slot]);
+}
+
+std::string DeviceEmitter::kept_function(const char* name, std::size_t slot) const {
+  return is_half(kept_.types[slot]) ? fmt::format("{}<{}>", name, memory_type(kept_.types[slot])) : name;
 }
 
 std::uint8_t DeviceEmitter::first_sweep(std::uint32_t id) const {

@@ -54,6 +54,7 @@ class DeviceEmitter {
   const KnownWords* known_;
   WordLayout words_;
   std::vector<std::vector<bool>> needed_;
+  const KeptPlaces kept_;
   DeviceKernel out_;
   Scope kernel_;
   Scope* item_ = nullptr;
@@ -96,6 +97,8 @@ class DeviceEmitter {
   void store(Scope& scope, const Statement& s);
   void add(Scope& scope, const Statement& s, const std::string& guard);
   std::size_t kept_slot(std::uint32_t id) const;
+  std::string_view kept_type(std::size_t slot) const;  // of the elements in shared memory
+  std::string kept_function(const char* name, std::size_t slot) const;
   std::uint8_t first_sweep(std::uint32_t id) const;
   bool stores_in(const Statement& s, std::uint8_t sweep) const;
   bool any_stores(std::uint8_t sweep) const;

@@ -117,7 +117,15 @@ bool is_expensive(const Statement& s) {
 
 }  // namespace
 
-KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept) {
+namespace {
+// Returns the places if loads of halves are cached as halves or not.
+KeptPlaces places_of(const Nest& nest, const std::vector<std::uint32_t>& kept, bool halves) {
+  KeptPlaces out;
+  for (const std::uint32_t id : kept) {
+    const Statement& s = nest.body[id];
+    const DType stored = s.kind == Statement::Kind::Load ? nest.buffers[nest.accesses[s.at].buffer].dtype : s.dtype;
+    out.types.push_back(halves && is_half(stored) ? stored : s.dtype);
+  }
   const auto needed = needed_by_sweep(nest, kept);
   struct Life {
     std::uint32_t statement;
@@ -125,8 +133,9 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
     std::int64_t size;
   };
   std::vector<Life> lives;
-  for (const std::uint32_t id : kept) {
-    Life life{id, needed.size(), 0, static_cast<std::int64_t>(size_of(nest.body[id].dtype))};
+  for (std::size_t k = 0; k < kept.size(); ++k) {
+    const std::uint32_t id = kept[k];
+    Life life{id, needed.size(), 0, static_cast<std::int64_t>(size_of(out.types[k]))};
     for (std::size_t s = 0; s < needed.size(); ++s)
       if (needed[s][id]) life.first = std::min(life.first, s), life.last = s;
     lives.push_back(life);
@@ -154,7 +163,6 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
     Life holder;
   };
   std::vector<Place> places;
-  KeptPlaces out;
   out.before.resize(kept.size());
   std::vector<std::size_t> order(kept.size());
   std::iota(order.begin(), order.end(), 0);
@@ -174,6 +182,12 @@ KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept)
     out.bytes += life.size;
   }
   return out;
+}
+}  // namespace
+
+KeptPlaces kept_places(const Nest& nest, const std::vector<std::uint32_t>& kept) {
+  KeptPlaces halves = places_of(nest, kept, true), floats = places_of(nest, kept, false);
+  return halves.bytes < floats.bytes ? halves : floats;
 }
 
 namespace {

@@ -62,8 +62,10 @@ struct DeviceScheduled {
   DeviceNumbers numbers;
 };
 
-/// Offsets of cached values in a row's shared memory. A value can reuse the memory of a value whose last read precedes it.
+/// Offsets of cached values in a row's shared memory. A value can reuse the memory of a value whose last read precedes it. Elements of half
+/// types are cached as they are stored, unless the row needs less memory if f32 values can reuse their memory.
 struct KeptPlaces {
+  std::vector<DType> types;          // by cached value: its type in shared memory
   std::vector<std::int64_t> before;  // by cached value: bytes before it, per element of the row
   std::int64_t bytes = 0;            // total, per element
 };
