@@ -90,7 +90,19 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
   return jobs_.size() - 1;
 }
 
+namespace {
+// Throws if a pragma that unrolls a loop precedes another statement, where the compiler would ignore it.
+void check_pragmas(const std::string& text) {
+  const std::string_view pragma = "#pragma unroll";
+  for (std::size_t at = text.find(pragma); at != std::string::npos; at = text.find(pragma, at + 1)) {
+    const std::size_t next = text.find_first_not_of(" \n", text.find('\n', at));
+    if (!text.substr(next, 5).starts_with("for (")) throw std::runtime_error("a pragma precedes no loop: " + text.substr(next, 100));
+  }
+}
+}  // namespace
+
 void CudaEmulation::compile() {
+  check_pragmas(text());
   const CompiledText compiled(text());
   if (compiled.is_compiled()) library_ = dlopen(compiled.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library_)

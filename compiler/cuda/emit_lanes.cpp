@@ -51,8 +51,9 @@ void DeviceEmitter::start_lanes(Scope& scope, const std::vector<std::uint32_t>& 
 void DeviceEmitter::lanes_block(Scope& scope, const std::vector<std::uint32_t>& reds, const std::string& from, const std::string& until) {
   // Unrolls as many steps as keep eight loads in flight. Long computations hide the latency of memory anyway.
   const std::size_t loads = loads_of_step();
-  if (schedule_.whole && !heavy()) scope.line(fmt::format("#pragma unroll {}", loads == 0 ? 4 : std::max<std::size_t>(1, 8 / loads)));
-  block(scope, fmt::format("for (Index r0 = {}; r0 < {}; r0 += 64)", from, until), [&](Scope& steps) {
+  const std::string loop = fmt::format("for (Index r0 = {}; r0 < {}; r0 += 64)", from, until);
+  const bool unrolls = schedule_.whole && !heavy();
+  block(scope, unrolls ? unrolled(scope, loads == 0 ? 4 : std::max<std::size_t>(1, 8 / loads), loop) : loop, [&](Scope& steps) {
     steps.line("#pragma unroll");
     lanes_step(steps, reds, "for (int u = 0; u < 4 / W; ++u)", "r0 + (u * 16 + t) * W");
   });

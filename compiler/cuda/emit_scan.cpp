@@ -72,8 +72,8 @@ void DeviceEmitter::scans() {
   };
   const auto groups = [&](Scope& scope, const char* first, bool results) {
     scope.line(fmt::format("const Index end = {0} + {1} < count ? {0} + {1} : count;", first, ir::kScanBlock));
-    scope.line("#pragma unroll 4");
-    block(scope, fmt::format("for (Index group = {}; group < end; group += {})", first, ir::kScanGroup), [&](Scope& step) {
+    const std::string loop = fmt::format("for (Index group = {}; group < end; group += {})", first, ir::kScanGroup);
+    block(scope, unrolled(scope, 4, loop), [&](Scope& step) {
       step_ = &step;
       step.line("const Index j = group + t;");
       step.line("const int n = j < count ? 1 : 0;");
@@ -193,8 +193,7 @@ void DeviceEmitter::scan_down(Scope& item, const std::string& from, const std::s
         finish(step);
       });
     });
-  item.line("#pragma unroll 1");
-  block(item, fmt::format("for (Index r = group; r < {}; ++r)", until), [&](Scope& step) {
+  block(item, unrolled(item, 1, fmt::format("for (Index r = group; r < {}; ++r)", until)), [&](Scope& step) {
     end_of_block(step, "r");
     start(step, "r");
     finish(step);

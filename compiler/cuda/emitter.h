@@ -76,6 +76,10 @@ class DeviceEmitter {
   std::string product(std::uint32_t first, std::uint32_t last) const;  // product of the extents of loops first .. last
   // Writes a scope inside `parent`: the line `opening`, which opens a block, then the text of `f`, then the end of the block.
   static void block(Scope& parent, const std::string& opening, const std::function<void(Scope&)>& f);
+  // Returns the opening of a loop with a pragma. A separate line would not precede the loop: block() first writes values of outer scopes.
+  static std::string unrolled(const Scope& parent, std::size_t by, const std::string& loop) {
+    return "#pragma unroll " + std::to_string(by) + "\n" + parent.indent() + loop;
+  }
 
   // ---- emit_values.cpp: statements
   bool is_array(std::uint32_t id) const;  // true if it is one value for each of the W neighbors
