@@ -65,10 +65,12 @@ std::vector<Planned> Planner::in_best_loops(const std::vector<Loop>& all) {
     keeps_whole_ = false;
     if (whole.size() == 1) pieces = std::move(whole);
   }
-  const std::vector<Loop> uncut = uncut_loops_, parts = parts_together_;
-  if (pieces.size() == 1) split_loops_ = uncut;
+  const std::vector<Loop> parts = parts_together_;
+  const std::vector<std::vector<Loop>> loops = piece_loops_;
+  if (pieces.size() == 1) split_loops_ = loops[0];
   if (std::vector<Planned> planes = in_planes(all, pieces); !planes.empty()) return planes;
-  if (std::vector<Planned> copies = in_copies(pieces, uncut, parts); !copies.empty()) return copies;
+  parts_together_ = parts, piece_loops_ = loops;
+  if (std::vector<Planned> copies = in_copies(pieces); !copies.empty()) return copies;
   const std::vector<Loop> flat = flattened();
   if (flat.empty()) return pieces;
   const bool short_rows = ends_in_short_rows(pieces);
@@ -115,15 +117,9 @@ std::size_t Planner::nodes_in_group() {
     const NodeId id = open.back();
     open.pop_back();
     if (in_memory(id)) continue;
-    if (ir::is_elementwise(graph_[id].op)) work_in_group_ += instructions_of(graph_[id].op);
     for (const std::int64_t o : partition_.operands(graph_, id, group_)) meet(static_cast<NodeId>(o));
   }
   return nodes_in_group_ = n;
-}
-
-double Planner::work_in_group() {
-  static_cast<void>(nodes_in_group());
-  return work_in_group_;
 }
 
 std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
@@ -132,6 +128,7 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
   work_ = 0;
   flat_ = loops.size() == 1 && partition_.groups[group_].domain.size() > 1;
   parts_together_.clear();
+  piece_loops_.clear();
   std::vector<std::vector<Loop>> open = {loops};
   while (!open.empty()) {
     if (cuts_ != Cuts::None && is_too_much_work()) return out;
@@ -150,7 +147,6 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
       }
       build();
     }
-    if (pieces_ == 1) uncut_loops_ = loops_;
     if (wanted_ == Wanted::Cut) {
       std::vector<Loop> rest = loops_;
       rest[wanted_loop_].begin += wanted_at_;
@@ -162,6 +158,7 @@ std::vector<Planned> Planner::in_pieces(const std::vector<Loop>& loops) {
       continue;
     }
     for (const NodeId id : visited_) work_ += demands_[id].size();
+    piece_loops_.push_back(loops_);
     finish(out.emplace_back());
   }
   return out;
@@ -235,48 +232,49 @@ bool interleaves(const Planned& p, std::int64_t each) {
 }
 }  // namespace
 
-std::vector<Planned> Planner::in_copies(const std::vector<Planned>& pieces, const std::vector<Loop>& uncut,
-                                        const std::vector<Loop>& parts) {
-  if (in_sequence() || !std::ranges::all_of(pieces, [](const Planned& p) { return p.nest.kind == NestKind::Map && p.nest.phases == 1; }))
-    return {};
-  struct Form {
-    std::vector<Planned> pieces;
-    std::vector<Loop> loops, parts;
-    double work;
-  };
+std::vector<Planned> Planner::in_copies(std::vector<Planned> pieces) {
+  if (in_sequence() || !std::ranges::all_of(pieces, [](const Planned& p) { return p.nest.kind == NestKind::Map; })) return {};
   const auto repeats = [](const Planned& p) {  // computes values that vary along inner loops again in an outer loop
     const std::uint64_t all = (std::uint64_t{1} << p.nest.loops()) - 1, inner = std::uint64_t{1} << p.nest.vector_loop();
     return std::ranges::any_of(p.nest.body,
                                [&](const Statement& s) { return s.kind == Statement::Kind::Op && s.loops & inner && s.loops != all; });
   };
-  Form form{{}, uncut, parts, work_of_all(pieces)};
-  if (form.parts.empty() && std::ranges::none_of(pieces, repeats)) return {};
-  for (bool found = true; found;) {
-    std::vector<std::vector<Loop>> candidates;
-    if (!form.parts.empty()) candidates.push_back(form.parts);
-    for (std::size_t k = 0; k + 1 < form.loops.size(); ++k) {
-      const Loop& l = form.loops[k];
-      if (l.extent < 2 || l.extent > kMostPhases || l.begin != 0 || l.extent != l.full) continue;
-      candidates.push_back(form.loops);
-      candidates.back()[k].phases = l.extent;
-      candidates.back()[k].extent = 1;
+  std::vector<std::vector<Loop>> loops = piece_loops_;
+  bool found = false;
+  while (!parts_together_.empty())
+    if (const std::vector<Loop> parts = std::exchange(parts_together_, {}); try_loops(parts, pieces)) loops = piece_loops_, found = true;
+  std::vector<Planned> out;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::vector<Planned> piece;
+    piece.push_back(std::move(pieces[i]));
+    for (bool better = repeats(piece[0]); better;) {
+      better = false;
+      for (std::size_t k = 0; k + 1 < loops[i].size(); ++k) {
+        if (loops[i][k].extent < 2 || loops[i][k].extent > kMostPhases || loops[i][k].phases != 1 || loops[i][k].begin != 0 ||
+            loops[i][k].extent != loops[i][k].full)
+          continue;
+        std::vector<Loop> turned = loops[i];
+        turned[k].phases = std::exchange(turned[k].extent, 1);
+        if (!try_loops(turned, piece)) continue;
+        loops[i] = piece_loops_[0];
+        better = found = true;
+      }
     }
-    found = false;
-    const std::size_t most = form.pieces.empty() ? pieces.size() : form.pieces.size();
-    for (const std::vector<Loop>& loops : candidates) {
-      std::int64_t each = 1;
-      for (const Loop& l : loops) each *= l.phases;
-      if (each > kMostPhases) continue;
-      std::vector<Planned> out = in_loops(loops);
-      const auto fits = [&](const Planned& p) { return interleaves(p, each) && p.nest.body.size() <= kMostOfShortRow; };
-      if (out.size() > most || !std::ranges::all_of(out, fits)) continue;
-      const double work = work_of_all(out);
-      if (work > form.work - kFewestSaved / static_cast<double>(each)) continue;
-      form = {std::move(out), uncut_loops_, parts_together_, work};
-      found = true;
-    }
+    out.push_back(std::move(piece[0]));
   }
-  return form.pieces;
+  return found ? std::move(out) : std::vector<Planned>{};
+}
+
+bool Planner::try_loops(const std::vector<Loop>& loops, std::vector<Planned>& pieces) {
+  std::int64_t each = 1;
+  for (const Loop& l : loops) each *= l.phases;
+  if (each > kMostPhases) return false;
+  std::vector<Planned> out = in_loops(loops);
+  const auto fits = [&](const Planned& p) { return interleaves(p, each) && p.nest.body.size() <= kMostOfShortRow; };
+  if (out.size() > pieces.size() || !std::ranges::all_of(out, fits)) return false;
+  if (work_of_all(out) > work_of_all(pieces) - kFewestSaved / static_cast<double>(each)) return false;
+  pieces = std::move(out);
+  return true;
 }
 
 std::int64_t Planner::elements_of(const Planned& p) {

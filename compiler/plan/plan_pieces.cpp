@@ -1,4 +1,7 @@
 // Relates indices to the boxes of a Pad or a Piecewise, cuts loops at the edges of boxes, and selects between boxes.
+#include <unordered_set>
+
+#include "compiler/plan/costs.h"
 #include "compiler/plan/planner.h"
 #include "compiler/read_map.h"
 
@@ -127,8 +130,8 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<std::s
   std::int64_t elements = 1;
   for (const Loop& l : loops_) elements *= l.extent;
   const bool few = count_boxes(id) <= kFewBoxes;
-  const double scale = std::max(work_in_group() / kPieceWork, 1.0);
-  if (few && (static_cast<double>(elements) * scale < kPieceElements || cuts_ == Cuts::None)) return;
+  const bool is_small = few && elements < kPieceElements && static_cast<double>(elements) * work_of_boxes(id) < kPieceElements * kPieceWork;
+  if (is_small || (few && cuts_ == Cuts::None)) return;
   std::uint32_t best = kNone;
   std::vector<std::int64_t> best_cuts;
   for (std::size_t i = 0; i + 1 < axes.size(); ++i) {
@@ -155,6 +158,21 @@ void Planner::cut_between(NodeId id, std::uint32_t map, const std::vector<std::s
     best_cuts = std::move(cuts);
   }
   if (best != kNone) want(Wanted::Cut, best, best_cuts[best_cuts.size() / 2]);
+}
+
+double Planner::work_of_boxes(NodeId id) const {
+  double work = 0;
+  std::vector<NodeId> open = {id};
+  std::unordered_set<NodeId> met = {id};
+  while (!open.empty() && work <= static_cast<double>(kPieceElements) * kPieceWork) {
+    const NodeId at = open.back();
+    open.pop_back();
+    if (at != id && in_memory(at)) continue;
+    if (ir::is_elementwise(graph_[at].op)) work += instructions_of(graph_[at].op);
+    for (const std::int64_t o : partition_.operands(graph_, at, group_))
+      if (met.insert(static_cast<NodeId>(o)).second) open.push_back(static_cast<NodeId>(o));
+  }
+  return work;
 }
 
 void Planner::note_equal_parts(NodeId id, const std::vector<std::uint32_t>& axes) {

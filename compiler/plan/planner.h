@@ -89,9 +89,9 @@ class Planner {
   std::size_t pieces_ = 1;      // subdomains so far
   std::size_t work_ = 0;        // values that the subdomains so far compute
   Cuts cuts_ = Cuts::All;
-  std::vector<Loop> split_loops_;     // the loops of the only piece, with those that maps have split
-  std::vector<Loop> uncut_loops_;     // the loops before the first cut, with those that maps have split
-  std::vector<Loop> parts_together_;  // uncut_loops_, with the equal parts of a loop interleaved; empty if there are none
+  std::vector<Loop> split_loops_;               // the loops of the only piece, with those that maps have split
+  std::vector<std::vector<Loop>> piece_loops_;  // the loops of each piece, with those that maps have split
+  std::vector<Loop> parts_together_;  // the loops before the first cut, with the equal parts of a loop interleaved; empty if there are none
   bool prefers_long_loops_ = false;   // a long loop becomes the vector loop, even if its accesses are apart
   static constexpr std::int64_t kLongLoop = 64;
   bool keeps_whole_ = false;    // the loop of a scan is not split
@@ -140,7 +140,7 @@ class Planner {
   static constexpr std::int64_t kPhaseElements = 256, kShortRowElements = 4096;
   // Fewest rows of a short-row nest. Operands with one element per row are loaded in whole registers, which must end within the array.
   static constexpr std::int64_t kFewestShortRows = 16;
-  // Below these sizes, boxes are selected element by element. kPieceElements is for a group of at most kPieceWork instructions.
+  // Below these sizes, boxes are selected element by element. kPieceElements is for values of at most kPieceWork instructions.
   static constexpr std::int64_t kPieceElements = 4096, kPieceRow = 64;
   static constexpr double kPieceWork = 8;
   // True if the group reduces, scans or adds. Its loops are then neither cut nor interleaved.
@@ -160,9 +160,9 @@ class Planner {
   // True if the subdomains compute far more values than the group has. Each value is code.
   bool is_too_much_work();
   std::size_t nodes_in_group();
-  double work_in_group();           // instructions of all its values, one element each
   std::size_t nodes_in_group_ = 0;  // 0: not counted yet
-  double work_in_group_ = 0;
+  // Returns the instructions for an element of each operand of a Piecewise.
+  double work_of_boxes(NodeId id) const;
   // Returns how many quotients and predicates of single elements the subdomains evaluate, for all elements together.
   static double selections_in(const std::vector<Planned>& pieces);
   // True if `pieces` is one elementwise nest with a last loop too short for vectors, within enough iterations of other loops.
@@ -180,8 +180,10 @@ class Planner {
   // memory; the values that they store go to separate planes. Returns an empty vector if there is no such loop.
   std::vector<Planned> in_planes(std::vector<Loop> loops, const std::vector<Planned>& pieces);
   // Returns the same elementwise nests, in which one iteration stores several copies or equal parts, so that these share costly values.
-  // Returns an empty vector if that saves little. `uncut` and `parts` are uncut_loops_ and parts_together_ of `pieces`.
-  std::vector<Planned> in_copies(const std::vector<Planned>& pieces, const std::vector<Loop>& uncut, const std::vector<Loop>& parts);
+  // Returns an empty vector if that saves little. Reads parts_together_ and piece_loops_ of `pieces`.
+  std::vector<Planned> in_copies(std::vector<Planned> pieces);
+  // Replaces the nests by nests with these loops, if they are no more and save instructions. Returns false otherwise.
+  bool try_loops(const std::vector<Loop>& loops, std::vector<Planned>& pieces);
   // Sets parts_together_ if the boxes are the equal parts of an axis of the Piecewise, along one whole loop.
   void note_equal_parts(NodeId id, const std::vector<std::uint32_t>& axes);
   // Returns one loop over all elements if every group output is an elementwise value stored in that order; else an empty vector.
