@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "compiler/plan/expression.h"
+
 namespace onepass::compiler {
 
 using ir::Graph;
@@ -18,17 +20,13 @@ namespace {
 using Axis = ReadMap::Axis;
 using Axes = std::vector<Axis>;
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
-  return hash ^ hash >> 29;
-}
-std::uint64_t mix(std::uint64_t hash, const Axis& axis) {
+std::uint64_t mix_axis(std::uint64_t hash, const Axis& axis) {
   hash = mix(mix(hash, axis.source), static_cast<std::uint64_t>(axis.start));
   return mix(hash, static_cast<std::uint64_t>(axis.step));
 }
 std::uint64_t hash_of(std::span<const Axis> axes) {
   std::uint64_t hash = axes.size();
-  for (const Axis& axis : axes) hash = mix(hash, axis);
+  for (const Axis& axis : axes) hash = mix_axis(hash, axis);
   return hash | 1;  // not the hash of the loops themselves
 }
 
@@ -82,7 +80,7 @@ bool enter_box(Axis& axis, std::int64_t start, std::int64_t step, std::int64_t e
     axis.start = (axis.start - start) / step;
     axis.step /= step;
   } else {
-    axis = of_source(mix(mix(mix(1, axis), static_cast<std::uint64_t>(start)), static_cast<std::uint64_t>(step)), extent);
+    axis = of_source(mix(mix(mix_axis(1, axis), static_cast<std::uint64_t>(start)), static_cast<std::uint64_t>(step)), extent);
   }
   if (start != 0 || step != 1 || extent != axis.extent) axis.parts = nullptr;
   axis.low = low, axis.high = high, axis.extent = extent;
@@ -197,7 +195,8 @@ bool enter_piece(const Graph& graph, NodeId id, std::size_t k, const ReaderFacts
     const Axis whole = axes[i];
     if (!enter_box(axes[i], box[i], box[was.size() + i], was[i])) return false;
     const bool is_together = spans && !facts.reduces && map.copies * boxes <= kFewCopies;  // Planner::in_copies
-    if (is_together && part != 1) axes[i].source = mix(mix(id, whole), 1), axes[i].start = 0, axes[i].step = 1, axes[i].parts = nullptr;
+    if (is_together && part != 1)
+      axes[i].source = mix(mix_axis(id, whole), 1), axes[i].start = 0, axes[i].step = 1, axes[i].parts = nullptr;
     if (is_together || (spans && part == 1)) map.copies *= boxes;
   }
   map.elements *= volume(axes) / std::max(1.0, before);

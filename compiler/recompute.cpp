@@ -76,11 +76,8 @@ class Finder {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
       const Op op = graph_[id].op;
-      if (!in_sequence(op) && !is_stored(graph_, id)) {
-        for (const std::int64_t o : graph_.operands(id)) boxes_[id] = std::max(boxes_[id], boxes_[static_cast<std::size_t>(o)]);
-        if (op == Op::Piecewise) boxes_[id] = std::min<std::uint32_t>(1u << 16, boxes_[id] * boxes_of(id));
-      }
-      std::uint32_t c = own_cost(id);
+      count_boxes(id);
+      count_cost(id);
       reduces_[id] = in_sequence(op);
       if (op == Op::Input) out_.reads[id] = graph_.elements(id);
       for (std::int64_t o : graph_.operands(id)) {
@@ -88,11 +85,24 @@ class Finder {
             in_sequence(graph_[static_cast<NodeId>(o)].op) || is_stored(graph_, static_cast<NodeId>(o)) || is_list(static_cast<NodeId>(o));
         out_.reads[id] =
             std::max(out_.reads[id], is_array ? graph_.elements(static_cast<NodeId>(o)) : out_.reads[static_cast<std::size_t>(o)]);
-        c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
         if (reduces_[static_cast<std::size_t>(o)]) reduces_[id] = true;
       }
-      cost_[id] = in_sequence(op) || is_stored(graph_, id) ? 0 : c;
     }
+  }
+  // Calls f(operand) for each operand whose expression belongs to the value's expression: it is not known to be stored.
+  template <class F> void each_inlined(NodeId id, F&& f) const {
+    if (in_sequence(graph_[id].op) || is_stored(graph_, id)) return;
+    for (const std::int64_t o : graph_.operands(id))
+      if (out_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined) f(static_cast<NodeId>(o));
+  }
+  void count_boxes(NodeId id) {
+    boxes_[id] = 1;
+    each_inlined(id, [&](NodeId o) { boxes_[id] = std::max(boxes_[id], boxes_[o]); });
+    if (graph_[id].op == Op::Piecewise) boxes_[id] = std::min<std::uint32_t>(1u << 16, boxes_[id] * boxes_of(id));
+  }
+  void count_cost(NodeId id) {
+    cost_[id] = in_sequence(graph_[id].op) || is_stored(graph_, id) ? 0 : own_cost(id);
+    each_inlined(id, [&](NodeId o) { cost_[id] = std::min<std::uint32_t>(1u << 20, cost_[id] + cost_[o]); });
   }
   // Looks at the stored values again, from the inputs on. Their costs were those of everything before them; now it is known which of these
   // values are in memory. Inlines values that cost little from there. Returns true if there are some.
@@ -100,11 +110,7 @@ class Finder {
     bool any = false;
     for (NodeId id = 0; id < graph_.size(); ++id) {
       if (is_list(id)) continue;
-      std::uint32_t c = own_cost(id);
-      for (const std::int64_t o : graph_.operands(id))
-        if (out_.boundary[static_cast<std::size_t>(o)] == Boundary::Inlined)
-          c = std::min<std::uint32_t>(1u << 20, c + cost_[static_cast<std::size_t>(o)]);
-      if (!in_sequence(graph_[id].op) && !is_stored(graph_, id)) cost_[id] = c;
+      count_cost(id);
       if (most_[id] == 0 || reduces_[id] || costs_more(id, most_[id])) continue;
       out_.boundary[id] = Boundary::Inlined;
       any = true;
@@ -120,18 +126,12 @@ class Finder {
            : op == Op::Place || op == Op::Gather ? 4
                                                  : 0;
   }
-  // Counts boxes again, without those behind values that are now stored. Inlines Piecewise nodes that were stored for their boxes, where few
-  // are left. Returns true if there are some.
+  // Inlines Piecewise nodes that were stored for their boxes, if few boxes are left without those behind values that are now stored. Returns
+  // true if there are some.
   bool inlines_selected() {
     if (selected_.empty()) return false;
-    for (NodeId id = 0; id < graph_.size(); ++id) {
-      if (is_list(id) || in_sequence(graph_[id].op) || is_stored(graph_, id)) continue;
-      boxes_[id] = 1;
-      for (const std::int64_t o : graph_.operands(id))
-        if (const auto operand = static_cast<std::size_t>(o); out_.boundary[operand] == Boundary::Inlined)
-          boxes_[id] = std::max(boxes_[id], boxes_[operand]);
-      if (graph_[id].op == Op::Piecewise) boxes_[id] = std::min<std::uint32_t>(1u << 16, boxes_[id] * boxes_of(id));
-    }
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (!is_list(id)) count_boxes(id);
     bool any = false;
     for (const NodeId id : selected_)
       if (boxes_[id] <= kFewBoxes) out_.boundary[id] = Boundary::Inlined, any = true;
