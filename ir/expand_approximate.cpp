@@ -3,6 +3,8 @@
 //
 // compiler/relax.cpp replaces operators by these expansions; tests/test_expand.cpp measures them. The expansions of erf and tanh also
 // handle denormal numbers, so compiler/halves.cpp uses them as separate operators for halves.
+#include <limits>
+
 #include "ir/expand.h"
 #include "ir/expand_parts.h"
 
@@ -41,10 +43,10 @@ Expr exp_in_range(Expr x) {
   return ldexp_normal(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n);
 }
 
-// Above the upper clamp the result is inf.
+// From the smallest x whose result is denormal, and up to the largest x whose result is finite.
 Expr approximate_exp(Expr x) {
-  const Reduced e = reduced(at_most(x, choose(x, 89.0, 710.0)));
-  return where(x < choose(x, -87.3, -708.3), 0.0, ldexp(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n));
+  const double least = choose(x, -87.3, -708.3), most = choose(x, 0x1.62e42ep+6, 0x1.62e42fefa39efp+9);
+  return where(x < least, 0.0, where(x > most, std::numeric_limits<double>::infinity(), exp_in_range(at_least(x, least))));
 }
 
 // Returns 1/(1 + e^-x). e^-x may leave its range only if the result is then 0 or 1.
