@@ -14,11 +14,21 @@ namespace onepass::test {
 /// Temporary folder that holds the text, the compiler's log and, if the text compiles, the library.
 class CompiledText {
  public:
-  explicit CompiledText(const std::string& text) : folder_((std::filesystem::temp_directory_path() / "onepass-cuda-XXXXXX").string()) {
+  /// `races`: the library of cuda_races.h sees each access. Not in builds with sanitizers.
+  explicit CompiledText(const std::string& text, bool races = false)
+      : folder_((std::filesystem::temp_directory_path() / "onepass-cuda-XXXXXX").string()) {
     if (!mkdtemp(folder_.data())) throw std::runtime_error("no temporary folder");
     std::ofstream(folder_ + "/text.cpp") << "#include \"" ONEPASS_SOURCE_DIR "/tests/cuda_machine.h\"\n" << text;
-    const std::string command =
-        ONEPASS_CXX_COMPILER " " ONEPASS_EMULATION_FLAGS " -o " + path() + " " + folder_ + "/text.cpp > " + folder_ + "/log 2>&1";
+    const std::string log = " >> " + folder_ + "/log 2>&1", compiler = ONEPASS_CXX_COMPILER " " ONEPASS_EMULATION_FLAGS " ";
+    std::string command = compiler + "-shared -o " + path() + " " + folder_ + "/text.cpp" + log;
+#if defined(ONEPASS_RACES_FLAGS)
+    if (races) {  // linked without the sanitizer's own library
+      const std::string object = folder_ + "/text.o";
+      command = compiler + ONEPASS_RACES_FLAGS " -c -o " + object + " " + folder_ + "/text.cpp" + log + " && " + compiler + "-shared -o " +
+                path() + " " + object + " " ONEPASS_RACES_LIBRARY " -Wl,-rpath," ONEPASS_RACES_FOLDER + log;
+    }
+#endif
+    (void)races;
     is_compiled_ = std::system(command.c_str()) == 0;
   }
   ~CompiledText() {

@@ -10,6 +10,7 @@
 
 #include "compiler/cuda/fuse.h"
 #include "cuda_compile.h"
+#include "cuda_races.h"
 #include "footprint.h"
 
 namespace onepass::test {
@@ -90,6 +91,20 @@ std::size_t CudaEmulation::plan(Job&& job, std::span<const ir::ArrayView> inputs
   return jobs_.size() - 1;
 }
 
+EmulatedText::EmulatedText(const std::string& text) {
+  const CompiledText compiled(text, true);
+  if (compiled.is_compiled()) library_ = dlopen(compiled.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library_)
+    throw std::runtime_error("the text does not compile: " + compiled.log().substr(0, 4000) + (compiled.is_compiled() ? dlerror() : ""));
+}
+void EmulatedText::launch(const std::string& kernel, std::span<const std::int64_t> words, unsigned blocks, unsigned threads, unsigned seed,
+                          bool cooperates) const {
+  using Kernel = void (*)(const std::int64_t*);
+  const auto start =
+      reinterpret_cast<void (*)(Kernel, const std::int64_t*, unsigned, unsigned, bool, unsigned)>(dlsym(library_, "onepass_launch"));
+  start(reinterpret_cast<Kernel>(dlsym(library_, kernel.c_str())), words.data(), blocks, threads, cooperates, seed);
+}
+
 namespace {
 // Throws if a pragma that unrolls a loop precedes another statement, where the compiler would ignore it.
 void check_pragmas(const std::string& text) {
@@ -101,12 +116,43 @@ void check_pragmas(const std::string& text) {
 }
 }  // namespace
 
-void CudaEmulation::compile() {
+void CudaEmulation::compile(const std::function<std::string(std::string)>& edit) {
   check_pragmas(text());
-  const CompiledText compiled(text());
-  if (compiled.is_compiled()) library_ = dlopen(compiled.path().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library_)
-    throw std::runtime_error("the text does not compile: " + compiled.log().substr(0, 4000) + (compiled.is_compiled() ? dlerror() : ""));
+  compiled_.emplace(edit ? edit(text()) : text());
+}
+
+template <class F> F* RaceWatch::function(const char* name) const {
+  return reinterpret_cast<F*>(dlsym(library_, ("onepass_races_" + std::string(name)).c_str()));
+}
+RaceWatch::RaceWatch(void* library) : library_(library) {
+  if (is_on()) function<void()>("begin")();
+}
+bool RaceWatch::is_on() const { return dlsym(library_, "onepass_races_begin") != nullptr; }
+void RaceWatch::add(const std::string& name, const void* at, std::size_t bytes, bool fresh) {
+  if (!is_on()) return;
+  function<void(const void*, std::size_t, bool)>("array")(at, bytes, fresh);
+  arrays_.push_back({reinterpret_cast<std::uint64_t>(at), bytes, name});
+}
+void RaceWatch::words(std::span<const std::int64_t> words) {
+  if (is_on()) function<void(const void*, std::size_t)>("words")(words.data(), words.size_bytes());
+}
+void RaceWatch::check(const std::string& kernel) const {
+  if (!is_on()) return;
+  const Race& race = *function<const Race*()>("found")();
+  if (race.kind == Race::Kind::None) return;
+  std::string where = "memory outside of the arrays";
+  for (const auto& [address, bytes, name] : arrays_)
+    if (race.address - address < bytes) where = "byte " + std::to_string(race.address - address) + " of " + name;
+  if (race.is_shared)
+    where = race.offset == ~std::uint64_t{0} ? "a variable in shared memory"
+                                             : "byte " + std::to_string(race.offset) + " of the rows in shared memory";
+  const auto text_of = [](const RacingAccess& a) {
+    return "thread " + std::to_string(a.thread) + " of block " + std::to_string(a.block) + (a.is_write ? " writes" : " reads");
+  };
+  const std::string later = kernel + ": " + text_of(race.later);
+  if (race.kind == Race::Kind::NobodyWrote) throw RaceError(later + " " + where + ", which nobody has written");
+  if (race.kind == Race::Kind::OutsideOfArrays) throw RaceError(later + " " + where);
+  throw RaceError(later + " " + where + ", which " + text_of(race.earlier) + ", and nothing orders them");
 }
 
 std::vector<CudaEmulation::KernelView> CudaEmulation::kernels(std::size_t number) const {
@@ -118,15 +164,16 @@ std::vector<CudaEmulation::KernelView> CudaEmulation::kernels(std::size_t number
 }
 
 std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Counts* counts) {
-  using Kernel = void (*)(const std::int64_t*);
-  const auto start =
-      reinterpret_cast<void (*)(Kernel, const std::int64_t*, unsigned, unsigned, bool, unsigned)>(dlsym(library_, "onepass_launch"));
-  reinterpret_cast<void (*)(bool)>(dlsym(library_, "onepass_record"))(counts != nullptr);
+  void* const library = compiled_->library();
+  reinterpret_cast<void (*)(bool)>(dlsym(library, "onepass_record"))(counts != nullptr);
   const Job& job = jobs_[number];
   const ir::Graph& graph = job.graph;
   std::map<std::pair<NodeId, int>, Memory> stored;
   std::int64_t any_report = 0, report[4] = {0, 0, 0, reinterpret_cast<std::int64_t>(&any_report)};
   std::vector<std::unique_ptr<Memory>> partials;
+  RaceWatch races(library);
+  for (std::size_t i = 0; i < job.inputs.size(); ++i) races.add(graph.inputs[i].name, job.inputs[i].base, job.inputs[i].size, false);
+  races.add("the report of a bad index", report, sizeof report, false), races.add("the CPU's flag", &any_report, sizeof any_report, false);
   for (const Launch& launch : job.launches) {
     const Nest& nest = launch.planned.nest;
     const NestNumbers& numbers = launch.planned.numbers;
@@ -142,7 +189,9 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
           base = job.inputs[graph[node].bits].base + job.inputs[graph[node].bits].zero;
         } else {
           const std::pair<NodeId, int> key{node, numbers.outputs[buffer]};
-          base = stored.try_emplace(key, bytes_of(graph, node, nest.buffers[buffer].dtype)).first->second.base;
+          const auto [it, is_new] = stored.try_emplace(key, bytes_of(graph, node, nest.buffers[buffer].dtype));
+          if (is_new) races.add("%" + std::to_string(node), it->second.base, it->second.size, true);
+          base = it->second.base;
         }
         return reinterpret_cast<std::int64_t>(base) + offset;
       };
@@ -154,16 +203,18 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
     }
     for (std::size_t s = 0; s < nest.slots.size(); ++s) words[layout.slots + s] = numbers.word_of_slot(s, graph.slots);
     words.resize(launch.kernel.words);
-    const auto kernel = reinterpret_cast<Kernel>(dlsym(library_, launch.kernel.name.c_str()));
     if (nest.has(Statement::Kind::Place)) words[layout.flag] = reinterpret_cast<std::int64_t>(report);
     if (launch.scheduled.numbers.partial_bytes > 0) {
       partials.push_back(std::make_unique<Memory>(static_cast<std::size_t>(launch.scheduled.numbers.partial_bytes)));
       words[layout.shared] = reinterpret_cast<std::int64_t>(partials.back()->base);
+      races.add("the partial results", partials.back()->base, partials.back()->size, true);
     }
+    races.words(words);
     for (std::int64_t phase = 0; phase < launch.scheduled.numbers.phases; ++phase) {
       if (phase > 0) words[layout.phase] = phase;
-      start(kernel, words.data(), static_cast<unsigned>(launch.scheduled.numbers.blocks), launch.kernel.threads, launch.kernel.cooperates,
-            seed);
+      compiled_->launch(launch.kernel.name, words, static_cast<unsigned>(launch.scheduled.numbers.blocks), launch.kernel.threads, seed,
+                        launch.kernel.cooperates);
+      races.check(launch.kernel.name);
     }
   }
   if ((any_report != 0) != (report[0] == 2)) throw std::runtime_error("an incomplete report of a bad index");
@@ -175,7 +226,7 @@ std::vector<ir::Buffer> CudaEmulation::run(std::size_t number, unsigned seed, Co
       std::uint32_t bytes, written;
     };
     std::size_t n = 0;
-    const Touch* touches = reinterpret_cast<const Touch* (*)(std::size_t*)>(dlsym(library_, "onepass_touches"))(&n);
+    const Touch* touches = reinterpret_cast<const Touch* (*)(std::size_t*)>(dlsym(library, "onepass_touches"))(&n);
     counts->kernels = static_cast<std::int64_t>(job.launches.size());
     std::map<long long, std::size_t> arrays;  // index in counts->arrays by address
     const auto note = [&](const std::string& name, const Memory& memory) {

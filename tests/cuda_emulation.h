@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,45 @@
 #include "ir/reference.h"
 
 namespace onepass::test {
+
+/// An access of emulated threads that nothing orders, or of memory that nobody wrote (cuda_races.h).
+struct RaceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// The shadow memory of a sequence of launches. Does nothing if the text was compiled without it, as in builds with sanitizers.
+class RaceWatch {
+ public:
+  explicit RaceWatch(void* library);
+  bool is_on() const;
+  void add(const std::string& name, const void* at, std::size_t bytes, bool fresh);
+  void words(std::span<const std::int64_t> words);
+  /// Throws RaceError, one sentence, if the launches did something wrong.
+  void check(const std::string& kernel) const;
+
+ private:
+  template <class F> F* function(const char* name) const;
+  struct Array {
+    std::uint64_t address;
+    std::size_t bytes;
+    std::string name;
+  };
+  void* library_;
+  std::vector<Array> arrays_;
+};
+
+/// Compiled CUDA text, with its shadow memory.
+class EmulatedText {
+ public:
+  /// Throws std::runtime_error with the compiler's message.
+  explicit EmulatedText(const std::string& text);
+  void* library() const { return library_; }
+  /// Runs a kernel whose threads may wait for each other.
+  void launch(const std::string& kernel, std::span<const std::int64_t> words, unsigned blocks, unsigned threads, unsigned seed,
+              bool cooperates = true) const;
+
+ private:
+  void* library_ = nullptr;
+};
 
 class CudaEmulation {
  public:
@@ -49,13 +90,17 @@ class CudaEmulation {
   };
   std::vector<KernelView> kernels(std::size_t number) const;
   /// Compiles all added jobs; must be called before run(). Throws std::runtime_error with the compiler's message.
-  void compile();
+  /// `edit` may change the text.
+  void compile(const std::function<std::string(std::string)>& edit = {});
+  /// Throws RaceError if threads race.
   std::vector<ir::Buffer> run(std::size_t number, unsigned seed, Counts* counts = nullptr);
   /// An index out of range that the last run reported, and the extent of its axis.
   struct BadIndex {
     std::int64_t index, extent;
     bool operator==(const BadIndex&) const = default;
   };
+  /// The compiled text.
+  void* library() const { return compiled_->library(); }
   const std::optional<BadIndex>& bad_index() const { return bad_index_; }
   /// Returns the nests and schedules of a graph as text.
   const std::string& log(std::size_t number) const { return jobs_[number].log; }
@@ -83,7 +128,7 @@ class CudaEmulation {
   std::vector<Job> jobs_;
   compiler::cuda::DeviceProgram program_;
   std::map<std::string, compiler::cuda::DeviceKernel> kernels_;
-  void* library_ = nullptr;
+  std::optional<EmulatedText> compiled_;
   std::optional<BadIndex> bad_index_;
 };
 

@@ -164,8 +164,8 @@ void DeviceEmitter::blocks_sweep(Scope& item) {
     round.line("__syncthreads();");
   });
   for (std::uint32_t r : reds) item.line(fmt::format("if (threadIdx.x == 0) tree{0}.top(whole{0});", r));
+  if (schedule_.split) return;  // thread 0 stores them
   item.line("__syncthreads();");
-  if (schedule_.split) return;
   for (std::uint32_t r : reds) {
     item.line(fmt::format("const {0} v{1} = whole{1}[0];", type(nest_.body[r].dtype), r));
     item.values[r] = fmt::format("v{}", r);
