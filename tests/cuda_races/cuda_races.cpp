@@ -106,6 +106,19 @@ struct Machine {
     if (entry.number != number) entry = {number, &pages[number]};
     return *entry.page;
   }
+  // Calls f(cell, address) for each granule of these bytes. Pages get granules small enough for them first.
+  template <class F> void for_each_cell(Address address, Address bytes, const F& f) {
+    while (bytes > 0) {
+      Page& page = page_of(address);
+      const Address end = std::min(address + bytes, ((address >> kPageBits) + 1) << kPageBits);
+      const int fits = std::min({page.granule_bits, std::countr_zero(address), std::countr_zero(end)});
+      if (fits < page.granule_bits) page.split(fits);
+      for (Address at = address; at < end; at += Address{1} << page.granule_bits)
+        f(page.cells[(at & ((Address{1} << kPageBits) - 1)) >> page.granule_bits], at);
+      bytes -= end - address;
+      address = end;
+    }
+  }
   bool is_in_array(Address address, Address bytes) const {
     auto it = std::upper_bound(arrays.begin(), arrays.end(), std::pair{address, ~Address{0}});
     return it != arrays.begin() && address + bytes <= std::prev(it)->second;
@@ -158,16 +171,7 @@ struct Machine {
       if (writes) report(Race::Kind::OutsideOfArrays, address, false, 0, false, true);  // others read constants of the text
       return;
     }
-    while (bytes > 0) {
-      Page& page = page_of(address);
-      const Address end = std::min(address + bytes, ((address >> kPageBits) + 1) << kPageBits);
-      const int fits = std::min({page.granule_bits, std::countr_zero(address), std::countr_zero(end)});
-      if (fits < page.granule_bits) page.split(fits);
-      for (Address at = address; at < end; at += Address{1} << page.granule_bits)
-        touch(page.cells[(at & ((Address{1} << kPageBits) - 1)) >> page.granule_bits], at, in_shared, writes, strong);
-      bytes -= end - address;
-      address = end;
-    }
+    for_each_cell(address, bytes, [&](Cell& cell, Address at) { touch(cell, at, in_shared, writes, strong); });
   }
 };
 Machine& m = *new Machine;  // never destroyed
@@ -206,16 +210,7 @@ EXPORT void onepass_races_array(const void* at, std::size_t bytes, bool fresh) {
   const auto address = reinterpret_cast<Address>(at);
   const std::pair<Address, Address> array{address, address + bytes};
   m.arrays.insert(std::upper_bound(m.arrays.begin(), m.arrays.end(), array), array);
-  for (Address a = address, left = bytes; fresh && left > 0;) {
-    Page& page = m.page_of(a);
-    const Address end = std::min(a + left, ((a >> kPageBits) + 1) << kPageBits);
-    const int fits = std::min({page.granule_bits, std::countr_zero(a), std::countr_zero(end)});
-    if (fits < page.granule_bits) page.split(fits);
-    for (Address i = a; i < end; i += Address{1} << page.granule_bits)
-      page.cells[(i & ((Address{1} << kPageBits) - 1)) >> page.granule_bits] = {kNobody, {}};
-    left -= end - a;
-    a = end;
-  }
+  if (fresh) m.for_each_cell(address, bytes, [](Cell& cell, Address) { cell = {kNobody, {}}; });
 }
 EXPORT void onepass_races_words(const void* at, std::size_t bytes) { m.words = reinterpret_cast<Address>(at), m.words_bytes = bytes; }
 EXPORT const Race* onepass_races_found() { return &m.found; }
