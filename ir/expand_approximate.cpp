@@ -43,7 +43,7 @@ Expr exp_in_range(Expr x) {
   return ldexp_normal(one_and_tail(e.r, kExpNarrow, kExpm1Wide), e.n);
 }
 
-// From the smallest x whose result is denormal, and up to the largest x whose result is finite.
+// The result is normal from `least` on, and finite up to `most`.
 Expr approximate_exp(Expr x) {
   const double least = choose(x, -87.3, -708.3), most = choose(x, 0x1.62e42ep+6, 0x1.62e42fefa39efp+9);
   return where(x < least, 0.0, where(x > most, std::numeric_limits<double>::infinity(), exp_in_range(at_least(x, least))));
