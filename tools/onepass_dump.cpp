@@ -155,6 +155,11 @@ std::string with_loops_marked(std::string_view text, std::string_view comment) {
     if (const auto label = labels.find(std::string_view(line).substr(target + 1)); label != labels.end())
       loops.emplace_back(label->second, i);
   }
+  // A rare block may follow the loop that it belongs to. Its jump back into the loop is no loop: the loop's own end is between label and jump.
+  std::erase_if(loops, [all = loops](const auto& loop) {
+    return std::ranges::any_of(
+        all, [&](const auto& other) { return other.first < loop.first && other.second >= loop.first && other.second < loop.second; });
+  });
   const auto is_inside = [](const auto& a, const auto& b) { return a != b && a.first >= b.first && a.second <= b.second; };
   for (const auto& loop : loops) {
     if (std::ranges::any_of(loops, [&](const auto& other) { return is_inside(other, loop); })) continue;
