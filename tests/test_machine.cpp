@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "arrays.h"
 #include "every_mode.h"
 #include "has_codegen.h"
 #include "onepass/onepass.h"
@@ -96,6 +99,27 @@ TEST_CASE("machine: a described machine changes kernels but no bits", "[machine]
     if (expected.empty()) expected = bytes;
     CHECK(bytes == expected);
   }
+}
+
+// Lanes of one vector, and of vectors computed together, take the same path if any of them has a denormal result.
+TEST_CASE("machine: ordinary results, denormal ones, infinities and NaNs beside each other in one vector", "[machine]") {
+  if (!op::test::has_codegen()) return;
+  std::mt19937 random(20);
+  const auto check = [&]<class T>(T, const std::vector<double>& kinds) {
+    std::vector<T> values;
+    for (const double likely : kinds)  // blocks of mostly one kind, so that a vector has one or two others at random lanes
+      for (int i = 0; i < 600; ++i) values.push_back(static_cast<T>(random() % 40 == 0 ? kinds[random() % kinds.size()] : likely));
+    const op::Array x = op::Array::from(values);
+    for (const char* text : {"exp(x)", "exp2(x)", "sigmoid(x)", "sinh(x) + cosh(x)", "pow(2.5, x)", "erfc(x)", "cumsum(exp(x), 0)"})
+      for (const op::Mode mode : {op::Mode::generic, op::Mode::specialized}) {
+        INFO(text << " of f" << sizeof(T) * 8);
+        const op::Array got = op::formula(text, {.mode = mode})({x});
+        CHECK(op::test::same_but_for_nan(got, op::formula(text, {.mode = op::Mode::reference})({x})));
+      }
+  };
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  check(float{}, {0.5, nan, -95.0, 9.9, -140.0, 88.6, -88.0, infinity, -infinity, -103.5, 127.5, 200.0});
+  check(double{}, {0.5, nan, -720.0, 26.9, -1060.0, 709.6, -710.0, infinity, -infinity, -745.0, 1023.5, 2000.0});
 }
 
 TEST_CASE("machine: prefetches and non-temporal stores of arrays beyond the caches", "[machine]") {

@@ -427,17 +427,29 @@ bool KernelBuilder::has_registers(Typed a) const {
   return has_.avx512 && width_of(a.value) * size_of(a.dtype == DType::F64 ? DType::F64 : DType::F32) >= 16;
 }
 
-// Applies f to each register's part of the operands and concatenates the results.
-Value* KernelBuilder::by_registers(Typed a, const OfRegister& f, std::initializer_list<Value*> operands) {
-  const unsigned width = width_of(a.value), bits = a.dtype == DType::F64 ? 64 : 32, part = std::min(width, 512 / bits);
-  llvm::Type* type = this->type(a.dtype, part);
-  std::vector<Value*> results;
+// Returns the parts of v that fill a register of AVX-512 each, or v alone if it fills less.
+std::vector<Value*> KernelBuilder::registers_of(Value* v, DType dtype) {
+  const unsigned width = width_of(v), part = std::min(width, dtype == DType::F64 ? 8U : 16U);
+  if (part == width) return {v};
+  std::vector<Value*> parts;
   for (unsigned first = 0; first < width; first += part) {
-    std::vector<Value*> parts;
     std::vector<int> lanes;
     for (unsigned i = 0; i < part; ++i) lanes.push_back(static_cast<int>(first + i));
-    for (Value* v : operands) parts.push_back(part == width ? v : b.CreateShuffleVector(v, lanes));
-    results.push_back(f(type, part * bits, parts));
+    parts.push_back(b.CreateShuffleVector(v, lanes));
+  }
+  return parts;
+}
+
+// Applies f to each register's part of the operands and concatenates the results.
+Value* KernelBuilder::by_registers(Typed a, const OfRegister& f, std::initializer_list<Value*> operands) {
+  std::vector<std::vector<Value*>> parts;
+  for (Value* v : operands) parts.push_back(registers_of(v, a.dtype));
+  std::vector<Value*> results;
+  for (std::size_t i = 0; i < parts[0].size(); ++i) {
+    std::vector<Value*> of_one;
+    for (const std::vector<Value*>& of_operand : parts) of_one.push_back(of_operand[i]);
+    const unsigned width = width_of(of_one[0]);
+    results.push_back(f(type(a.dtype, width), width * (a.dtype == DType::F64 ? 64 : 32), of_one));
   }
   return joined(std::move(results));
 }
@@ -591,27 +603,79 @@ Value* KernelBuilder::power_of_two(Value* n, DType dtype) {
   return b.CreateBitCast(b.CreateAdd(exponent, integer(field, wide ? 0x3ff0000000000000 : 0x3f800000)), type(dtype, width_of(n)));
 }
 
-// For 0 <= a <= 2. An operation that underflows takes up to 100 times as long as others on some processors. With AVX-512 none does: the bits
-// of a denormal result are an integer, a * 2^(n + 149) (f64: 1074) rounded.
+// Returns what `rare` emits if any lane of `condition` is true, otherwise what `usual` emits; each has a block of its own.
+std::vector<Value*> KernelBuilder::either(Value* condition, const Values& rare, const Values& usual) {
+  llvm::Function* const function = b.GetInsertBlock()->getParent();
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(b.getContext(), name, function); };
+  llvm::BasicBlock *const in_rare = block("rare"), *const in_usual = block("usual"), *const after = block("rare.end");
+  b.CreateCondBr(width_of(condition) ? b.CreateOrReduce(condition) : condition, in_rare, in_usual,
+                 llvm::MDBuilder(b.getContext()).createBranchWeights(1, 1000));
+  std::vector<llvm::PHINode*> results;
+  for (const auto& [begin, values] : {std::pair(in_usual, &usual), std::pair(in_rare, &rare)}) {
+    b.SetInsertPoint(begin);
+    const std::vector<Value*> of_block = (*values)();
+    llvm::BasicBlock* const end = b.GetInsertBlock();
+    b.CreateBr(after);
+    b.SetInsertPoint(after);
+    for (std::size_t i = 0; i < of_block.size(); ++i) {
+      if (begin == in_usual) results.push_back(b.CreatePHI(of_block[i]->getType(), 2));
+      results[i]->addIncoming(of_block[i], end);
+    }
+  }
+  return {results.begin(), results.end()};
+}
+
+// For 0 <= a <= 2. An operation that underflows takes up to 100 times as long as others on some processors. None does here: the bits of a
+// denormal result are an integer, a * 2^(n + 149) (f64: 1074) rounded. They are computed if any lane has one.
 Value* KernelBuilder::ldexp(Typed a, Typed n) {
   const bool wide = a.dtype == DType::F64;
+  const double least = wide ? -1022 : -126, units = wide ? 1074 : 149;
   if (has_registers(a)) {
-    const auto scale = [&](llvm::Type* type, unsigned bits, std::span<Value* const> v) {
-      Value* const zeros = llvm::Constant::getNullValue(type);
-      Value* const scaled = masked_intrinsic(b, kScalef, type, bits, {v[0], v[2], zeros});
-      llvm::Type* const integers = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type));
-      Value* const digits = masked_intrinsic(b, kToInteger, type, bits, {scaled, llvm::Constant::getNullValue(integers)});
-      return masked_intrinsic(b, kScalef, type, bits, {v[0], v[1], b.CreateBitCast(digits, type)}, b.CreateFCmpUGT(v[1], v[3]));
+    const std::vector<Value*> as = registers_of(a.value, a.dtype), ns = registers_of(n.value, n.dtype);
+    const unsigned width = width_of(as[0]), bits = width * (wide ? 64 : 32);
+    const auto each = [&](const auto& of_register) {
+      std::vector<Value*> results;
+      for (std::size_t i = 0; i < as.size(); ++i) results.push_back(of_register(as[i], ns[i]));
+      return results;
     };
-    Value* const lifted = b.CreateFAdd(n.value, number(n, wide ? 1074 : 149));
-    return by_registers(a, scale, {a.value, n.value, lifted, number(n, wide ? -1022 : -126)});
+    llvm::Type* const vector = as[0]->getType();
+    llvm::Type* const integers = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(vector));
+    const auto scaled = [&](Value* x, Value* power, Value* otherwise, Value* mask) {
+      return masked_intrinsic(b, kScalef, vector, bits, {x, power, otherwise}, mask);
+    };
+    const auto fast = [&](Value* x, Value* power) { return scaled(x, power, llvm::Constant::getNullValue(vector), nullptr); };
+    const auto slow = [&](Value* x, Value* power) {
+      Value* const in_units = fast(x, b.CreateFAdd(power, number({power, n.dtype}, units)));
+      Value* const digits = masked_intrinsic(b, kToInteger, vector, bits, {in_units, llvm::Constant::getNullValue(integers)});
+      return scaled(x, power, b.CreateBitCast(digits, vector), b.CreateFCmpUGT(power, number({power, n.dtype}, least)));
+    };
+    Value* lowest = ns[0];  // a NaN may hide another lane, whose result is right but may underflow
+    for (std::size_t i = 1; i < ns.size(); ++i) lowest = b.CreateSelect(b.CreateFCmpOLT(lowest, ns[i]), lowest, ns[i]);
+    return joined(either(
+        b.CreateFCmpOLT(lowest, number({lowest, n.dtype}, least)), [&] { return each(slow); }, [&] { return each(fast); }));
   }
-  // 2^n has two factors, so that only the second product can leave the range. Results that round to 0 are not computed.
-  a.value = b.CreateSelect(b.CreateFCmpUGT(n.value, number(n, wide ? -1076 : -151)), a.value, number(a, 0));
-  Value* whole = integer_in_low_bits(n);
-  const Typed field{whole, wide ? DType::U64 : DType::U32};
-  Value* half = b.CreateLShr(whole, integer(field, 1));
-  return b.CreateFMul(b.CreateFMul(a.value, power_of_two(half, a.dtype)), power_of_two(b.CreateSub(whole, half), a.dtype));
+  Value* const whole = integer_in_low_bits(n);
+  const auto times_power = [&](Value* x, Value* power) { return b.CreateFMul(x, power_of_two(power, a.dtype)); };
+  const auto slow = [&]() -> std::vector<Value*> {
+    // Other results have two factors for 2^n, so that only the second product can leave the range. The first product of a denormal result
+    // is in units of the smallest number; a sum with 2^52 (f32: 2^23) rounds it to an integer in its low bits, 0 from n = -1076 (-151) down.
+    Value* const denormal = b.CreateFCmpOLT(n.value, number(n, least));
+    Value* const up = b.CreateFAdd(n.value, number(n, units));
+    const Typed clamped{b.CreateSelect(b.CreateFCmpOLT(up, number(n, -2)), number(n, -2), up), n.dtype};
+    Value* const half = b.CreateLShr(whole, integer({whole, wide ? DType::U64 : DType::U32}, 1));
+    Value* const first = times_power(a.value, b.CreateSelect(denormal, integer_in_low_bits(clamped), half));
+    Value* const one = number(a, wide ? 0x1p52 : 0x1p23);
+    Value* const digits = b.CreateSub(bits_of({b.CreateFAdd(first, one), a.dtype}), bits_of({one, a.dtype}));
+    return {b.CreateSelect(denormal, b.CreateBitCast(digits, a.value->getType()), times_power(first, b.CreateSub(whole, half)))};
+  };
+  Value* beyond = b.CreateFCmpUGT(intrinsic(llvm::Intrinsic::fabs, {n.value}), number(n, -least));  // 2^n is not an ordinary number
+  for (unsigned width = width_of(beyond); width * size_of(a.dtype) > static_cast<unsigned>(has_.vector_bytes); width /= 2) {
+    std::vector<int> lanes(width);
+    for (unsigned i = 0; i < width; ++i) lanes[i] = static_cast<int>(i);
+    const llvm::ArrayRef all(lanes);
+    beyond = b.CreateOr(b.CreateShuffleVector(beyond, all.take_front(width / 2)), b.CreateShuffleVector(beyond, all.drop_front(width / 2)));
+  }
+  return either(beyond, slow, [&] { return std::vector{times_power(a.value, whole)}; })[0];
 }
 
 Value* KernelBuilder::ldexp_normal(Typed a, Typed n) {

@@ -56,6 +56,8 @@ class KernelBuilder {
   llvm::Value* permute(llvm::Value* v, llvm::Value* lanes);
   /// Concatenates vectors of equal length; their number is a power of two.
   llvm::Value* joined(std::vector<llvm::Value*> vectors);
+  using Values = std::function<std::vector<llvm::Value*>()>;
+  std::vector<llvm::Value*> either(llvm::Value* condition, const Values& rare, const Values& usual);
   /// Transposes a square of vectors: exchanges lane j of vector i and lane i of vector j.
   void transpose(std::vector<llvm::Value*>& rows);
   void transpose_parts(std::vector<llvm::Value*>& rows);
@@ -135,6 +137,7 @@ class KernelBuilder {
   llvm::Value* converted(llvm::Value* x, llvm::Value* mask);
   bool has_registers(Typed a) const;
   using OfRegister = std::function<llvm::Value*(llvm::Type* type, unsigned bits, std::span<llvm::Value* const> operands)>;
+  std::vector<llvm::Value*> registers_of(llvm::Value* v, DType dtype);
   llvm::Value* by_registers(Typed a, const OfRegister& f, std::initializer_list<llvm::Value*> operands);
   llvm::Value* integer_in_low_bits(Typed n);
   llvm::Value* power_of_two(llvm::Value* n, DType dtype);
