@@ -97,8 +97,8 @@ std::int64_t runs_until_hot(const PlanData& plan) {
   for (std::size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
     if (!launch.kernel || !can_specialise(plan, k)) continue;
-    saved += static_cast<double>(launch.expected) * compiler::saved_by_specializing(launch.vector_loop_extent);
-    compile += static_cast<double>(launch.kernel->account().compile());
+    saved += static_cast<double>(launch.expected) * launch.saved_if_specialised;
+    compile += static_cast<double>(launch.kernel->account().compile()) * launch.specialised_compile;
   }
   return static_cast<std::int64_t>(std::clamp(compile / std::max(saved, 1e-3), kFewest, kMost));
 }

@@ -195,7 +195,7 @@ Kernel::Kernel(const KernelRequest& request, bool may_compile)
       nest_(*request.codegen.nest),
       schedule_(*request.codegen.schedule),
       target_(*request.codegen.target),
-      account_(machine_speed() * compiler::compile_times(nest_, schedule_).optimised) {
+      account_(machine_speed() * compiler::compile_times(nest_, schedule_, request.codegen.known != nullptr).optimised) {
   if (!os::may_run_made_code()) {
     static constinit Once once;
     if (once.first())
@@ -294,7 +294,7 @@ void Kernel::compile_specialised(const KernelRequest& request) {
   first_ = std::move(made.loaded);
   final_times_ = made.times;
   final_.store(first_->function(), std::memory_order_release);
-  compiled(compiler::compile_times(nest_, schedule_).optimised, start, processor, "for one shape");
+  compiled(compiler::compile_times(nest_, schedule_, true).optimised, start, processor, "for one shape");
   if (profile::on()) note_compile(start, 2, made.times);
   if (disk_cache().enabled())
     background::run_late([key = key_, object = std::move(made.object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });

@@ -137,8 +137,9 @@ struct Launch : KernelWords {
   bool claimed = false;     // free threads claim tasks in increasing order
   bool combines_last = false;
   int threads = 1;
-  std::int64_t expected = 0;  // estimated nanoseconds of a run in the optimized tier
-  std::int64_t vector_loop_extent = 0;
+  std::int64_t expected = 0;         // estimated nanoseconds of a run in the optimized tier
+  double saved_if_specialised = 0;   // fraction of a run
+  double specialised_compile = 1;    // compile time of the specialized kernel, in those of the generic kernel
   std::int64_t steps = 1;            // for a launch group: parts of the work that its launches run in lockstep
   std::int64_t strips_of_outer = 0;  // compiler/plan/strips.h: each step is a strip, or 0
   std::int64_t items_of_outer = 0, items_of_strip = 0;

@@ -555,7 +555,7 @@ void add_strips(Launch& launch, const compiler::Strips& strips, const compiler::
   }
 }
 
-void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& values) {
+void add_launches(PlanData& plan, const PlanReport& report, const compiler::Target& target, const StoredValues& values) {
   const auto add_launch = [&](std::uint32_t k, const compiler::NestNumbers& numbers, const compiler::ScheduleNumbers& scheduled) {
     const compiler::Nest& nest = report.kernels[k].planned.nest;
     const compiler::WordLayout layout(nest);
@@ -583,7 +583,11 @@ void add_launches(PlanData& plan, const PlanReport& report, const StoredValues& 
     launch.claimed = scheduled.claimed;
     launch.work = scheduled.work;
     launch.bytes = scheduled.bytes_read + scheduled.bytes_written;
-    launch.vector_loop_extent = numbers.extents[nest.vector_loop()];
+    const compiler::Schedule& schedule = report.kernels[k].scheduled.schedule;
+    launch.saved_if_specialised = compiler::saved_by_specializing(numbers.extents[nest.vector_loop()], schedule, target);
+    if (!schedule.called.empty())
+      launch.specialised_compile =
+          compiler::compile_times(nest, schedule, true).optimised / compiler::compile_times(nest, schedule).optimised;
     if (const compiler::Strips* const strips = strips_of(report, k)) add_strips(launch, *strips, nest, numbers, report);
     plan.launches.push_back(std::move(launch));
   };
@@ -691,7 +695,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   if (!unfused) arrange_strips(report, values, target, how);
   plan.kernels = static_cast<std::int64_t>(report.kernels.size());
   place_intermediates(plan, report, options, values);
-  add_launches(plan, report, values);
+  add_launches(plan, report, target, values);
   plan.groups = 0;
   for (std::size_t k = 0; k < plan.launches.size(); ++k) plan.groups += k == 0 || plan.launches[k].group != plan.launches[k - 1].group;
   share_work(plan, target, options);

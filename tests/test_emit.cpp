@@ -217,6 +217,47 @@ TEST_CASE("emit: types without gather instructions are read without a branch for
   CHECK(count(made.assembly, "\n") < 5000);   // vectors of 128 elements would give four times as many lines, and LLVM would need seconds
 }
 
+TEST_CASE("emit: generic kernels call long operators that a body has several times, specialized kernels do not", "[emit]") {
+  struct Case {
+    const char* text;
+    std::size_t functions;
+  };
+  const Case cases[] = {
+      {"z = pow(x, y) + pow(y, x)", 1},
+      {"z = exp(x) + exp(y) + exp(x*y)", 1},
+      {"z = exp(x)*sin(x)*cos(y) + exp(y)*sin(y)*cos(x) + exp(x*y)", 3},
+      {"z = exp(x)*sin(y)*pow(x, y)", 0},  // each once
+      {"z = cosh(x)", 0},
+      {"z = sum(exp(x) + exp(y), axis=0)", 0},  // a reduction has no second copy for the last vector
+      {"z = sum(lgamma(x) - lgamma(y), axis=0)", 1},
+  };
+  for (const Case& c : cases)
+    for (const DType dtype : {DType::F32, DType::F64, DType::F16}) {
+      INFO(c.text << " of " << name_of(dtype));
+      const ir::Graph graph = test::optimised(c.text, {{"x", {3, 1030}}, {"y", {3, 1030}}}, dtype);
+      const Arguments arguments = random_arguments(graph, 8);
+      std::string what;
+      CHECK(equals_bitwise(run(graph, arguments.views), ir::evaluate(graph, arguments.views), &what));
+      CHECK(what == "");
+      const compiler::Planned planned = test::plans_of(graph).at(0);
+      const compiler::Target target = compiler::Target::host();
+      const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
+      CHECK(scheduled.schedule.called.size() == c.functions);
+      const compiler::KnownWords known =
+          compiler::known_words(planned.nest, compiler::make_words(planned.nest, planned.numbers, scheduled.numbers),
+                                std::vector<bool>(planned.nest.slots.size(), true));
+      compiler::CodegenRequest request{&planned.nest, &scheduled.schedule, &target};
+      request.want_ir = true;
+      for (const bool specialised : {false, true}) {
+        request.known = specialised ? &known : nullptr;
+        const std::string text = compiler::generate(request).ir;
+        std::size_t functions = 0;
+        for (std::size_t at = 0; (at = text.find("\ndefine internal", at)) != std::string::npos; ++at) ++functions;
+        CHECK(functions == (specialised ? 0 : c.functions));
+      }
+    }
+}
+
 TEST_CASE("emit: unroll-and-jam columns of a product stay in the caches for many of its rows", "[emit]") {
   const char* const product = R"(
     %0 = input x : f32[50, 1, 130]

@@ -3,6 +3,8 @@
 
 #include <set>
 
+#include <fmt/format.h>
+
 #include "compiler/plan/plan.h"
 #include "compiler/plan/schedule.h"
 #include "golden.h"
@@ -149,6 +151,14 @@ TEST_CASE("schedule: unrolled iterations become a rerolled loop", "[schedule]") 
   for (int i = 0; i < 200; ++i)
     pair += "v" + std::to_string(i + 2) + " = v" + std::to_string(i) + "*0.5 + v" + std::to_string(i + 1) + "; ";
   CHECK(scheduled((pair + "out = v201").c_str(), {{"x", {1000}}}, wide).schedule.rolled.count >= 4);
+}
+
+TEST_CASE("schedule: operators of rerolled iterations count once", "[schedule]") {
+  std::string text = "a0 = x";
+  for (int i = 1; i <= 30; ++i) text += fmt::format("; a{} = exp(a{} - 2)*y", i, i - 1);
+  const Schedule s = scheduled((text + "; z = a30").c_str(), {{"x", {1000}}, {"y", {1000}}}).schedule;
+  CHECK(s.rolled.count > 25);
+  CHECK(s.called.empty());  // the iterations beside the loop are few
 }
 
 TEST_CASE("schedule: bytes count distinct elements, and again for each sweep over rows that fit no cache", "[schedule]") {

@@ -924,7 +924,7 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
     }
   };
   const bool is_long = is_float(R) && ir::info(op).traits & ir::kLong;
-  if (out_of_line_ && (is_long || ir::info(op).kind == ir::OpKind::Expanded)) return call(op, R, operands);
+  if (out_of_line_ ? is_long || ir::info(op).kind == ir::OpKind::Expanded : called_.contains({op, R})) return call(op, R, operands);
   if (Value* v = Column::apply(op, R, k, a, b2, c)) return v;
   return expand(ir::expansion(op, a.dtype), operands);
 }
@@ -952,7 +952,7 @@ Value* KernelBuilder::call(Op op, DType result, std::span<const Typed> operands)
     std::vector<Typed> arguments;
     for (std::size_t i = 0; i < operands.size(); ++i) arguments.push_back({function->getArg(static_cast<unsigned>(i)), operands[i].dtype});
     KernelBuilder inside(b, has_, false);
-    inside.loads_constants_ = true;
+    inside.loads_constants_ = out_of_line_;
     b.CreateRet(inside.apply(op, result, arguments));
   }
   return b.CreateCall(function, values);

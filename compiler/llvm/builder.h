@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ class KernelBuilder {
   /// afterwards. The bits are the same and the code is smaller.
   KernelBuilder(llvm::IRBuilder<>& builder, Instructions has, bool out_of_line) : b(builder), has_(has), out_of_line_(out_of_line) {}
   llvm::IRBuilder<>& b;
+  /// Makes this operator a function, too.
+  void call_function(ir::Op op, DType result) { called_.emplace(op, result); }
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
   /// Returns the type in an array: a bool is a byte (any nonzero byte is true), a half is its 16 bits.
@@ -122,6 +125,7 @@ class KernelBuilder {
   llvm::Value* bits_of(Typed a);  // bits of a float as an integer of its size
   llvm::Value* intrinsic(llvm::Intrinsic::ID id, std::initializer_list<llvm::Value*> operands);
   const bool out_of_line_;
+  std::set<std::pair<ir::Op, DType>> called_;
   bool loads_constants_ = false;
   llvm::Value* expansion_constant(DType dtype, std::uint64_t bits, unsigned width);
   // orders of expansions, by the number of registers processed together

@@ -23,7 +23,10 @@ Frame::Frame(const CodegenRequest& request, const Nest& nest, llvm::Module& modu
       k_(b_,
          {request.target->converts_f16(), request.target->has_avx2(), request.target->has_avx512(), request.target->vector_bytes,
           request.target->vector_registers()},
-         request.tier == Tier::Quick) {}
+         request.tier == Tier::Quick) {
+  if (!known_)
+    for (const auto& [op, dtype] : request.schedule->called) k_.call_function(op, computed_type(dtype));
+}
 
 void Frame::begin() {
   llvm::Type* pointer = b_.getPtrTy();

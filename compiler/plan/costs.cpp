@@ -2,6 +2,8 @@
 #include "compiler/plan/costs.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "compiler/plan/rolled.h"
 #include "ir/build.h"
@@ -11,8 +13,9 @@ namespace onepass::compiler {
 
 namespace {
 
-// Returns the instructions of one copy of the body, including expanded operators.
-double instructions(const Nest& nest) {
+// Returns the instructions of one copy of the body, including expanded operators. A function counts as half a copy, because it is compiled
+// once for the loop and the last vector.
+double instructions(const Nest& nest, std::span<const std::pair<ir::Op, DType>> called) {
   double all = 0;
   if (nest.routine == ir::Op::Steps) {
     std::string broken;
@@ -20,7 +23,12 @@ double instructions(const Nest& nest) {
       all += ir::info(line.op).kind == ir::OpKind::Expanded ? static_cast<double>(ir::expansion(line.op, line.dtype).size()) : 1;
     return 2 * all;
   }
+  for (const auto& [op, dtype] : called) all += 0.5 * static_cast<double>(ir::expansion(op, computed_type(dtype)).size());
   for (const Statement& s : nest.body) {
+    if (s.kind == Statement::Kind::Op && std::ranges::find(called, std::pair(s.op, s.dtype)) != called.end()) {
+      all += 4;
+      continue;
+    }
     switch (s.kind) {
       case Statement::Kind::Op:
         all += ir::info(s.op).kind == ir::OpKind::Expanded ? static_cast<double>(ir::expansion(s.op, s.dtype).size()) : 1;
@@ -44,12 +52,13 @@ bool multiplies(const Nest& nest) {
 
 }  // namespace
 
-TierTimes compile_times(const Nest& nest, const Schedule& schedule) {
-  const double all = instructions(nest), loops = static_cast<double>(nest.loops()), sweeps = static_cast<double>(nest.sweeps);
+TierTimes compile_times(const Nest& nest, const Schedule& schedule, bool specialised) {
+  const double all = instructions(nest, {}), loops = static_cast<double>(nest.loops()), sweeps = static_cast<double>(nest.sweeps);
   TierTimes t;
   t.quick = 1.3e6 + 0.25e6 * loops + 2.5e4 * all * sweeps;
   // Fitted to 50 kernels of all kinds, most within 25%. Long bodies exceed the registers and take more than proportional time.
-  t.optimised = 6.5e6 + all * (6e4 + 60 * std::min(all, 1200.0)) + 1e6 * (sweeps - 1);
+  const double compiled = specialised ? all : instructions(nest, schedule.called);
+  t.optimised = 6.5e6 + compiled * (6e4 + 60 * std::min(compiled, 1200.0)) + 1e6 * (sweeps - 1);
   if (nest.kind == NestKind::Rows) t.optimised += 12e6 * sweeps;
   if (schedule.tile.turned > 0) t.optimised += 26e6;  // transposes squares in registers, as packed operand tiles do
   const auto transposed = static_cast<double>(schedule.packed.size());
@@ -67,8 +76,10 @@ TierTimes run_times(const Nest& nest, double work, double bytes) {
   return t;
 }
 
-double saved_by_specializing(std::int64_t vector_loop_extent) {
-  return std::clamp(16 / static_cast<double>(std::max<std::int64_t>(vector_loop_extent, 1)), 1.0 / 64, 0.5);
+double saved_by_specializing(std::int64_t vector_loop_extent, const Schedule& schedule, const Target& target) {
+  const double of_starts = std::clamp(16 / static_cast<double>(std::max<std::int64_t>(vector_loop_extent, 1)), 1.0 / 64, 0.5);
+  const double of_calls = schedule.called.empty() ? 0 : target.vector_registers() >= 32 ? 1.0 / 16 : 1.0 / 4;
+  return std::min(of_starts + of_calls, 0.5);
 }
 
 }  // namespace onepass::compiler

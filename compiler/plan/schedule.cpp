@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "compiler/loops/policy.h"
 #include "compiler/plan/costs.h"
 #include "compiler/plan/scratch.h"
+#include "ir/build.h"
 #include "ir/order.h"
 
 namespace onepass::compiler {
@@ -576,6 +578,24 @@ bool share_places(const Nest& nest, const NestNumbers& numbers, const Target& ta
   return true;
 }
 
+// Returns the long operators that the body has several times. A function compiles once; vectors pass through registers in a call, so that
+// code in place is only a few percent faster with 32 registers.
+std::vector<std::pair<ir::Op, DType>> called_operators(const Nest& nest, const Rolled& rolled) {
+  constexpr std::size_t kLeastSaved = 100;  // instructions
+  std::map<std::pair<ir::Op, DType>, std::size_t> counts;
+  for (std::uint32_t i = 0; i < nest.body.size(); ++i) {
+    const Statement& s = nest.body[i];
+    const bool is_again = rolled.count > 0 && rolled.holds(i) && i >= rolled.begin + rolled.period;  // a later iteration of the loop
+    if (s.kind == Statement::Kind::Op && !is_again && ir::info(s.op).kind == ir::OpKind::Expanded) ++counts[{s.op, s.dtype}];
+  }
+  std::vector<std::pair<ir::Op, DType>> called;
+  for (const auto& [op, count] : counts) {
+    const std::size_t copies = nest.kind == NestKind::Map ? 2 * count : count;  // the last vector has code of its own
+    if (count > 1 && (copies - 1) * ir::expansion(op.first, computed_type(op.second)).size() >= kLeastSaved) called.push_back(op);
+  }
+  return called;
+}
+
 // Returns the number of loads that read elements singly, at least in masked iterations, because no instruction gathers them.
 int loads_by_element(const Nest& nest, const Target& target) {
   const auto is_one = [&](const Statement& s) {
@@ -658,6 +678,7 @@ Scheduled schedule(const Nest& nest, const NestNumbers& numbers, const Target& t
     s.rolled = rolled(nest, at_once);
     if (s.rolled.count == 0) s.parts = parts_of(nest, at_once);
   }
+  s.called = called_operators(nest, s.rolled);
 
   // ---- memory traffic: each element counts once. An access that is invariant in a loop is read once for the loop. Elements that several
   // accesses of an array share (overlapping slices) are in the caches after the first access.
@@ -916,6 +937,7 @@ std::string Schedule::key() const {
   put(static_cast<std::uint32_t>(parts.size()));
   for (std::uint32_t v : parts) put(v);
   put(rolled.begin, rolled.period, rolled.count);
+  for (const auto& [op, dtype] : called) put(op, dtype);
   return k;
 }
 
@@ -927,6 +949,7 @@ std::string print(const Scheduled& scheduled) {
   if (s.asks_ahead) out += ", prefetches";
   if (!s.parts.empty()) out += fmt::format(", body fissioned into {} loops", s.parts.size() + 1);
   if (s.rolled.count > 0) out += fmt::format(", {} iterations of {} statements rerolled into a loop", s.rolled.count, s.rolled.period);
+  for (const auto& [op, dtype] : s.called) out += fmt::format(", {} of {} called in the generic kernel", ir::info(op).text, name_of(dtype));
   if (s.one_block) out += ", one summation block";
   if (s.tile.rows > 0)
     out += fmt::format(

@@ -56,6 +56,9 @@ struct Schedule {
   // First statements of the second and later fissioned loops of a long body. The loops run one after the other over each block of elements.
   std::vector<std::uint32_t> parts;
   Rolled rolled;  // rerolled statements of the body
+  // Operators that are functions, which generic kernels call. Specialized kernels, whose compilation waited until it pays, have their code in
+  // place.
+  std::vector<std::pair<ir::Op, DType>> called;
   bool operator==(const Schedule&) const = default;
   std::string key() const;
 };
