@@ -47,6 +47,21 @@ TEST_CASE("plan: loops are merged, reordered and split as far as shapes allow", 
               {{"x", {6, 7, 5, 9}}, {"w", {6, 7, 1, 1}}, {"b", {6, 7, 1, 1}}, {"d", {6, 7, 5, 9}}}) == "lanes 42 45r, 1 sweep");
 }
 
+TEST_CASE("plan: short rows are merged although their selection varies by row", "[plan]") {
+  const auto differences = [](const Shape& shape, int axis) {  // selects between x and zeros along the axis, at both ends
+    Shape edge = shape;
+    edge[static_cast<std::size_t>(axis)] = 1;
+    const std::string cut = fmt::format("{}1:", axis == 1 ? ":, " : "");
+    return loops(
+        fmt::format("z = zeros([{0}]); f = x[{1}]*2; concat([f, z], {2}) - concat([z, f], {2})", fmt::join(edge, ", "), cut, axis).c_str(),
+        {{"x", shape}});
+  };
+  CHECK(differences({2048, 2}, 0) == "map 2, 1 sweep; map 4094, 1 sweep");
+  CHECK(differences({5, 30, 3}, 1) == "map 5 90, 1 sweep");
+  CHECK(differences({4, 9, 64}, 1) == "map 4 576, 1 sweep");
+  CHECK(differences({4, 9, 65}, 1) == "map 4 9 65, 1 sweep");  // long rows are checked once
+}
+
 TEST_CASE("plan: a thousand shapes of a golden function share one nest for each variant", "[plan][random]") {
   std::mt19937_64 random(3);
   const auto nests = [&](const Golden& golden, std::int64_t shortest) {

@@ -1,5 +1,6 @@
 // plan: turns a fusion group into loop nests. It composes views into the affine maps of loads and splits loops where shapes factor. It
-// orders loops by stride and merges them where every access allows it. Loops that read a Piecewise are cut at the edges of its boxes.
+// orders loops by stride and merges them where every access allows it. Short rows are merged although a selection varies by row: it then
+// selects single elements. Loops that read a Piecewise are cut at the edges of its boxes.
 #pragma once
 
 #include <span>

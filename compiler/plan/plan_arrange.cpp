@@ -136,8 +136,20 @@ Planner::Arrangement Planner::expressions_in_use() const {
   };
   for (const std::uint32_t e : a.used) visit(visit, e);
   for (const std::uint32_t q : a.quotients) a.used.push_back(quotients_[q].expression);
-  for (const Loop& l : loops_) a.extent.push_back(l.extent);
+  for (const Loop& l : loops_) a.merged.push_back(static_cast<std::uint32_t>(a.extent.size())), a.extent.push_back(l.extent);
+  a.checks.resize(check_expressions_.size());
   return a;
+}
+
+const Planner::Arrangement::InRows* Planner::in_rows(const Arrangement& a, std::size_t used) const {
+  const std::size_t check = used - first_check();
+  return used >= first_check() && check < a.checks.size() ? &a.checks[check] : nullptr;
+}
+
+std::int64_t Planner::coefficient_in(const Arrangement& a, std::size_t used, std::uint32_t variable) const {
+  const std::int64_t c = coefficient(a.used[used], variable);
+  const Arrangement::InRows* const rows = in_rows(a, used);
+  return !rows ? c : variable == rows->loop ? 1 : c * rows->by;
 }
 
 void Planner::order_and_merge(Arrangement& a) const {
@@ -158,17 +170,28 @@ void Planner::order_and_merge(Arrangement& a) const {
     std::int64_t n = 1;
     while (n < order_->runs) n *= loops_[a.reduced[a.runs++]].extent;
   }
-  // Merges an outer loop into the next loop where every expression allows it.
+  const bool is_map = a.reduced.empty() && !in_sequence() && phases() == 1 && !has_columns_;
+  // Merges an outer loop into the next loop where every expression allows it. Checks of short rows become checks of their elements.
   const auto merge = [&](std::vector<std::uint32_t>& list, std::size_t from, std::size_t to) {
     std::size_t removed = 0;
     for (std::size_t i = from; i + 1 < to - removed;) {
       const std::uint32_t outer = list[i], inner = list[i + 1];
-      const bool fits = std::all_of(a.used.begin(), a.used.end(),
-                                    [&](std::uint32_t e) { return coefficient(e, outer) == coefficient(e, inner) * a.extent[inner]; });
+      const bool is_short = is_map && a.extent[inner] <= kShortRow;
+      bool fits = true;
+      std::vector<std::size_t> of_rows;
+      for (std::size_t u = 0; fits && u < a.used.size(); ++u) {
+        const std::int64_t of_outer = coefficient_in(a, u, outer), of_inner = coefficient_in(a, u, inner);
+        if (of_outer == of_inner * a.extent[inner]) continue;
+        fits = is_short && in_rows(a, u) && of_outer == 1 && of_inner == 0;
+        of_rows.push_back(u - first_check());
+      }
       if (!fits) {
         ++i;
         continue;
       }
+      for (const std::size_t c : of_rows) a.checks[c].by *= a.extent[inner], a.checks[c].loop = inner;
+      for (std::uint32_t& l : a.merged)
+        if (l == outer) l = inner;
       a.extent[inner] *= a.extent[outer];
       list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
       ++removed;
@@ -296,17 +319,18 @@ void Planner::write_linears(const Arrangement& a, Planned& out) const {
   for (std::size_t i = 0; i < a.used.size(); ++i) {  // equal maps are not merged, so that the key does not depend on equal numbers
     Linear linear;
     std::vector<std::int64_t> c;
-    for (const std::uint32_t l : a.order) c.push_back(l == kNone ? 0 : coefficient(a.used[i], l));
-    for (const std::uint32_t q : a.quotients) c.push_back(coefficient(a.used[i], kFirstDerived + q));
+    for (const std::uint32_t l : a.order) c.push_back(l == kNone ? 0 : coefficient_in(a, i, l));
+    for (const std::uint32_t q : a.quotients) c.push_back(coefficient_in(a, i, kFirstDerived + q));
     for (std::size_t v = 0; v < c.size(); ++v) linear.of.push_back(class_of(i, v, c[v]));
     nest.linears.push_back(std::move(linear));
     numbers.coefficients.push_back(std::move(c));
-    numbers.offsets.push_back(offset(a.used[i]));
+    const Arrangement::InRows* const rows = in_rows(a, i);
+    numbers.offsets.push_back(offset(a.used[i]) * (rows ? rows->by : 1));
   }
-  const auto first_check = static_cast<std::uint32_t>(access_expressions_.size() + index_expressions_.size());
   const auto first_quotient = static_cast<std::uint32_t>(a.used.size() - a.quotients.size());
-  for (std::uint32_t c = 0; c < check_expressions_.size(); ++c) nest.checks.push_back({first_check + c});
+  for (std::uint32_t c = 0; c < check_expressions_.size(); ++c) nest.checks.push_back({static_cast<std::uint32_t>(first_check()) + c});
   numbers.bounds = check_bounds_;
+  for (std::size_t c = 0; c < a.checks.size(); ++c) numbers.bounds[c] *= a.checks[c].by;
   for (std::uint32_t q = 0; q < a.quotients.size(); ++q) {
     const Quotient& quotient = quotients_[a.quotients[q]];
     nest.derived.push_back({first_quotient + q, quotient.modulo, quotient.place == ir::kNoNode ? kNone : data_value(quotient)});
@@ -344,11 +368,12 @@ void Planner::write_body(const Arrangement& a, Nest& nest) const {
   std::vector<std::uint64_t> bit(loops_.size(), 0);
   for (std::size_t k = 0; k < a.order.size(); ++k)
     if (a.order[k] != kNone) bit[a.order[k]] = std::uint64_t{1} << k;
+  for (std::uint32_t l = 0; l < loops_.size(); ++l) bit[l] = bit[a.merged[l]];
   nest.body.reserve(body_.size());
   for (Statement s : body_) {
     std::uint64_t mask = 0;
     for (std::uint32_t l = 0; l < loops_.size(); ++l)
-      if (s.loops >> l & 1) mask |= bit[l];  // a merged loop has no bit; every expression also has its partner
+      if (s.loops >> l & 1) mask |= bit[l];  // of a merged loop: the bit of the loop that it is merged into
     s.loops = mask;
     if (s.kind == Statement::Kind::Index) s.at += static_cast<std::uint32_t>(access_expressions_.size());
     nest.body.push_back(s);

@@ -327,10 +327,21 @@ class Planner {
     std::vector<std::uint32_t> kept, reduced;  // loops of more than one iteration that were not merged into other loops
     std::vector<std::int64_t> extent;          // by loop, with the loops merged into it
     std::size_t runs = 0;                      // reduced loops that count runs
+    std::vector<std::uint32_t> merged;         // by loop: the loop that it was merged into, or itself
+    // By check: after merging rows of `by` elements, 0 <= x < bound for an x that is equal in a row is 0 <= by x + i < by bound, where i is the
+    // index in the row. The index of the merged loop, `loop`, has the coefficient 1 in it. kNone: the check is as it was.
+    struct InRows {
+      std::int64_t by = 1;
+      std::uint32_t loop = kNone;
+    };
+    std::vector<InRows> checks;
     NestKind kind = NestKind::Map;
     std::vector<std::uint32_t> order;  // loops of the nest, the vector loop last; kNone: a loop of one iteration
   };
   Arrangement expressions_in_use() const;
+  std::size_t first_check() const { return access_expressions_.size() + index_expressions_.size(); }  // position in Arrangement::used
+  const Arrangement::InRows* in_rows(const Arrangement& a, std::size_t used) const;                   // null if it is not a check
+  std::int64_t coefficient_in(const Arrangement& a, std::size_t used, std::uint32_t variable) const;
   void order_and_merge(Arrangement& a) const;
   void choose_kind(Arrangement& a);
   void choose_vector_loop(Arrangement& a, Nest& nest) const;
