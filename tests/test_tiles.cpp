@@ -284,6 +284,32 @@ TEST_CASE("tiles: short rows run together, with the reference's bits", "[tiles]"
   CHECK(tiled > 100);
 }
 
+TEST_CASE("tiles: short rows of elementwise nests run together, with the reference's bits", "[tiles]") {
+  const std::vector<std::pair<std::string, compiler::Shape>> inputs[] = {
+      {{"x", {9, 11, 13}}, {"y", {9, 11, 1}}, {"z", {13}}},  // groups of rows end with the outer loop
+      {{"x", {2, 300, 5}}, {"y", {2, 300, 1}}, {"z", {5}}},  // more rows than one tile has
+      {{"x", {3, 4, 700}}, {"y", {3, 4, 1}}, {"z", {700}}},  // long rows
+  };
+  const char* const formulas[] = {
+      "x*z + y",
+      "exp(x[:, :, 1:] - y)*z[1:]",                // rows that do not follow each other
+      "pad(x, [0, 1, 2], [1, 0, 1])*2 + 1",        // selections by row and by element
+      "x[:, :, ::2]*y",                            // strided rows
+      "where(x > z, y, x[:, :, ::-1])",            // reversed rows
+      "concat([x, x*y], 2) + 1",                   // two ranges of a row
+      "roll(x, 1, 2) + roll(x, [1, -1], [1, 2])",  // ranges that wrap around
+      "cast(cast(y, f16), f32)*sin(x)",            // values of a row
+      "x*arange(x.shape[1])[:, none]",             // indices of rows
+  };
+  std::int64_t tiled = 0, graphs = 0;
+  for (const auto& shapes : inputs)
+    for (const char* text : formulas) {
+      INFO(text);
+      for (const DType dtype : {f32, f64}) tiled += check(optimised(text, shapes, dtype)), ++graphs;
+    }
+  CHECK(tiled >= graphs);
+}
+
 TEST_CASE("tiles: groups of rows are added in registers, with the reference's bits", "[tiles]") {
   std::int64_t tiled = 0;
   for (const DType dtype : {f32, f64, i32, u64, boolean})

@@ -1,12 +1,13 @@
 // Several rows per tile: iterations of the last outer loop share each list of steps. Short rows then do not pay for separate lists and
 // calls, and arrays that are read across the vector loop are read in squares.
+#include "compiler/tiles/tile_copy.h"
 #include "compiler/tiles/tile_run.h"
 
 namespace onepass::compiler {
 
 void TileRun::abreast(std::int64_t row_begin, std::int64_t row_end, std::int64_t first, std::int64_t last) {
   const bool lanes = p_.kind_ == NestKind::Lanes;
-  const std::int64_t width = lanes ? last - first : std::min(last - first, f_.tile / TileProgram::kSquareRows);
+  const std::int64_t width = p_.across_ ? std::min(last - first, f_.tile / TileProgram::kSquareRows) : last - first;
   const std::int64_t at_once = std::min(f_.tile / std::max<std::int64_t>(width, 1), TileForm::kMostAbreast);
   for (std::int64_t r = row_begin; r < row_end; r += at_once) {
     index_[p_.outer_ - 1] = r;
@@ -51,15 +52,9 @@ void TileRun::steps_abreast(const TileSteps& steps, std::int64_t begin, std::int
         std::fill_n(y, all, std::uint8_t{1});
         for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
           const std::uint32_t linear = p_.check_of_[c];
-          const auto bound = static_cast<std::uint64_t>(words_[layout_.bounds + c]);
-          const std::int64_t step = step_of(linear);
-          for (std::int64_t r = 0; r < rows_; ++r) {
-            const std::int64_t first = linears_[linear] + step * begin + row_step_of(linear) * r;
-            for (std::int64_t k = 0; k < n; ++k) {
-              const std::int64_t at_k = first + step * k + (far ? far[s.one ? 0 : r * n + k] : 0);
-              y[r * n + k] = static_cast<std::uint8_t>(y[r * n + k] & static_cast<std::uint8_t>(static_cast<std::uint64_t>(at_k) < bound));
-            }
-          }
+          for (std::int64_t r = 0; r < rows_; ++r)
+            guard(y + r * n, linears_[linear] + step_of(linear) * begin + row_step_of(linear) * r, step_of(linear),
+                  words_[layout_.bounds + c], n, !far || s.one ? far : far + r * n, s.one);
         }
         break;
       }
@@ -115,8 +110,7 @@ void TileRun::load_abreast(const TileStep& s, std::int64_t begin, std::int64_t n
     const auto* const x = reinterpret_cast<const E*>(from);
     if (guard && s.one_guard && guard[0] == 0) return void(std::fill_n(y, rows_ * n, E{0}));
     if (guard && !s.one_guard) {
-      for (std::int64_t r = 0; r < rows_; ++r)
-        for (std::int64_t j = 0; j < n; ++j) y[r * n + j] = guard[r * n + j] != 0 ? x[r * row_step + j * step] : E{0};
+      for (std::int64_t r = 0; r < rows_; ++r) copy_in(y + r * n, x + r * row_step, step, n, guard + r * n);
     } else if (n == 1) {
       for (std::int64_t r = 0; r < rows_; ++r) y[r] = x[r * row_step];
     } else if (step == 1) {
@@ -141,12 +135,7 @@ void TileRun::store_abreast(const TileStep& s, std::int64_t begin, std::int64_t 
     auto* const y = reinterpret_cast<E*>(to);
     const auto* const x = reinterpret_cast<const E*>(at_[s.a]);
     for (std::int64_t r = 0; r < rows_; ++r) {
-      if (step == 1 && !s.one && (!guard || s.one_guard)) {
-        std::memcpy(y + r * row_step, x + r * n, static_cast<std::size_t>(n) * sizeof(E));
-        continue;
-      }
-      for (std::int64_t j = 0; j < n; ++j)
-        if (!guard || s.one_guard || guard[r * n + j] != 0) y[r * row_step + j * step] = x[s.one ? 0 : r * n + j];
+      copy_out(y + r * row_step, step, s.one ? x : x + r * n, s.one, n, !guard || s.one_guard ? nullptr : guard + r * n);
     }
   });
 }

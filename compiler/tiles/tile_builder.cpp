@@ -82,7 +82,9 @@ class TileBuilder {
       to = std::move(form_);
     };
     if (along_rows && nest_.sweeps > 1) also(Rows::Whole, program_->whole_);
-    if (nest_.outer > 0 && (along_rows || reads_across())) also(Rows::Abreast, program_->abreast_);
+    program_->across_ = nest_.outer > 0 && reads_across();
+    const bool elements = nest_.kind == NestKind::Map && !nest_.has(Kind::Scan);
+    if (nest_.outer > 0 && (along_rows || elements)) also(Rows::Abreast, program_->abreast_);
     return std::shared_ptr<const TileProgram>(std::move(program_));
   }
 
@@ -615,8 +617,11 @@ class TileBuilder {
     }
     steps(level).push_back(step);
     if (step.kind == Step::Kind::Gather && level == Level::Element) form_->element_ns += kStridedNanoseconds;
-    if (step.kind == Step::Kind::Load && level == Level::Element)
-      form_->element_ns += !form_->abreast || step.a != kNone ? kStridedNanoseconds : step.in_place ? kPassNanoseconds : kSquareNanoseconds;
+    if (step.kind == Step::Kind::Load && level == Level::Element) {
+      const double contiguous = step.a == kNone ? kPassNanoseconds : 3 * kPassNanoseconds;
+      const double strided = form_->abreast && step.a == kNone ? kSquareNanoseconds : kStridedNanoseconds;
+      form_->element_ns += is_contiguous(s.at) ? contiguous : strided;
+    }
     of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : is_narrow(stored) ? widened(y) : y;
     return of_[id] != kNone;
   }

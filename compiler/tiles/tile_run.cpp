@@ -1,42 +1,8 @@
 // Runs a TileProgram: tasks, steps, elementwise nests.
 #include "compiler/tiles/tile_run.h"
+#include "compiler/tiles/tile_copy.h"
 
 namespace onepass::compiler {
-
-namespace {
-
-template <class E> void copy_in(std::byte* to, const std::byte* from, std::int64_t step, std::int64_t n, const std::byte* guard, bool one) {
-  auto* const y = reinterpret_cast<E*>(to);
-  const auto* const x = reinterpret_cast<const E*>(from);
-  if (guard && one && guard[0] == std::byte{0}) {
-    std::fill_n(y, n, E{0});
-  } else if (guard && !one) {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = guard[i] != std::byte{0} ? x[i * step] : E{0};
-  } else if (step == 1) {
-    std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(E));
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i * step];
-  }
-}
-
-template <class E>
-void copy_out(std::byte* to, std::int64_t step, const std::byte* from, bool one, std::int64_t n, const std::byte* guard, bool one_guard) {
-  auto* const y = reinterpret_cast<E*>(to);
-  const auto* const x = reinterpret_cast<const E*>(from);
-  if (guard && one_guard && guard[0] == std::byte{0}) return;
-  if (guard && !one_guard) {
-    for (std::int64_t i = 0; i < n; ++i)
-      if (guard[i] != std::byte{0}) y[i * step] = x[one ? 0 : i];
-  } else if (one) {
-    for (std::int64_t i = 0; i < n; ++i) y[i * step] = x[0];
-  } else if (step == 1) {
-    std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(E));
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) y[i * step] = x[i];
-  }
-}
-
-}  // namespace
 
 TileRun::TileRun(const TileProgram& program, const std::int64_t* words, void* scratch, std::int64_t state)
     : p_(program),
@@ -85,7 +51,11 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       case Step::Kind::Place: at[s.y] = address(s.at, begin, s.size); break;
       case Step::Kind::Load:
         of_size(s.size, [&]<class E>(E) {
-          copy_in<E>(at[s.y], address(s.at, begin, s.size), step_of(p_.linear_of_[s.at]), n, pointer(s.a), s.one_guard);
+          auto* const y = reinterpret_cast<E*>(at[s.y]);
+          const auto* const guard = reinterpret_cast<const std::uint8_t*>(pointer(s.a));
+          if (guard && s.one_guard && *guard == 0) return void(std::fill_n(y, n, E{0}));
+          copy_in(y, reinterpret_cast<const E*>(address(s.at, begin, s.size)), step_of(p_.linear_of_[s.at]), n,
+                  s.one_guard ? nullptr : guard);
         });
         break;
       case Step::Kind::Index: {
@@ -96,14 +66,10 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       case Step::Kind::Guard: {
         auto* const y = reinterpret_cast<std::uint8_t*>(at[s.y]);
         const auto* const far = reinterpret_cast<const std::int64_t*>(pointer(s.c));
+        std::fill_n(y, n, std::uint8_t{1});
         for (std::uint32_t c = s.at; c < s.at + s.count; ++c) {
           const std::uint32_t linear = p_.check_of_[c];
-          const auto bound = static_cast<std::uint64_t>(words_[layout_.bounds + c]);
-          const std::int64_t step = step_of(linear), first = linears_[linear] + step * begin;
-          for (std::int64_t k = 0; k < n; ++k) {
-            const bool inside = static_cast<std::uint64_t>(first + step * k + (far ? far[s.one ? 0 : k] : 0)) < bound;
-            y[k] = c == s.at ? inside : static_cast<std::uint8_t>(y[k] & static_cast<std::uint8_t>(inside));
-          }
+          guard(y, linears_[linear] + step_of(linear) * begin, step_of(linear), words_[layout_.bounds + c], n, far, s.one);
         }
         break;
       }
@@ -126,7 +92,10 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
         break;
       case Step::Kind::Store:
         of_size(s.size, [&]<class E>(E) {
-          copy_out<E>(address(s.at, begin, s.size), step_of(p_.linear_of_[s.at]), at[s.a], s.one, n, pointer(s.b), s.one_guard);
+          const auto* const guard = reinterpret_cast<const std::uint8_t*>(pointer(s.b));
+          if (guard && s.one_guard && *guard == 0) return;
+          copy_out(reinterpret_cast<E*>(address(s.at, begin, s.size)), step_of(p_.linear_of_[s.at]), reinterpret_cast<const E*>(at[s.a]),
+                   s.one, n, s.one_guard ? nullptr : guard);
         });
         break;
       case Step::Kind::Skip: {
@@ -142,6 +111,22 @@ void TileRun::steps(const TileSteps& steps, std::int64_t begin, std::int64_t n) 
       case Step::Kind::Scan: scan(s, n); break;
       case Step::Kind::Copy: std::memcpy(at[s.y], at[s.a], static_cast<std::size_t>(n) * s.size); break;
     }
+  }
+}
+
+void TileRun::guard(std::uint8_t* y, std::int64_t first, std::int64_t step, std::int64_t bound, std::int64_t n, const std::int64_t* far,
+                    bool one) {
+  if (far && one) first += far[0], far = nullptr;
+  if (!far && (step == 0 || step == 1)) {  // a range of elements holds
+    const std::int64_t begin = step == 0 ? first < 0 || first >= bound ? n : 0 : std::clamp<std::int64_t>(-first, 0, n);
+    const std::int64_t end = step == 0 ? n : std::clamp(bound - first, begin, n);
+    std::fill_n(y, begin, std::uint8_t{0});
+    std::fill_n(y + end, n - end, std::uint8_t{0});
+    return;
+  }
+  for (std::int64_t k = 0; k < n; ++k) {
+    const auto x = static_cast<std::uint64_t>(first + step * k + (far ? far[k] : 0));
+    y[k] = static_cast<std::uint8_t>(y[k] & static_cast<std::uint8_t>(x < static_cast<std::uint64_t>(bound)));
   }
 }
 

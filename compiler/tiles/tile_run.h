@@ -80,6 +80,9 @@ class TileRun {
   void scan_along(std::int64_t first, std::int64_t last);
   // Runs a task of a split scan (compiler/plan/schedule.h): block sums, the base, then the results.
   void check(const TileStep& s, std::int64_t n);
+  // Clears y[k] unless 0 <= first + step k + far[k] < bound. `far` may be null; with `one` it has one element.
+  static void guard(std::uint8_t* y, std::int64_t first, std::int64_t step, std::int64_t bound, std::int64_t n, const std::int64_t* far,
+                    bool one);
   // Writes n quotients or remainders of first, first + step, …
   void quotients(const TileStep& s, std::int64_t* y, std::int64_t first, std::int64_t step, std::int64_t n) const;
   void far(const TileStep& s, std::int64_t n) const;

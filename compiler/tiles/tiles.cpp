@@ -69,7 +69,7 @@ TileProgram::~TileProgram() = default;
 
 bool TileProgram::runs_abreast(const std::int64_t* words) const {
   const std::int64_t length = words[layout_.extents + loops_ - 1], rows = words[layout_.extents + outer_ - 1];
-  if (kind_ == NestKind::Map) return std::min(rows, words[layout_.tile_outer]) >= kSquareRows / 2 && length > 1;
+  if (across_) return std::min(rows, words[layout_.tile_outer]) >= kSquareRows / 2 && length > 1;
   return !is_split(words) && rows > 1 && length > 0 && kFewestAbreast * length <= abreast_->tile;
 }
 

@@ -64,8 +64,9 @@ class TileProgram {
   std::unique_ptr<const TileForm> form_;
   // Form for several sweeps along rows that fit into one tile. Each value is computed once and stays in memory for later sweeps.
   std::unique_ptr<const TileForm> whole_;
-  // Form for reductions of short rows and for arrays that are read across the vector loop. Several rows run together.
+  // Form for short rows and for arrays that are read across the vector loop. Several rows run together.
   std::unique_ptr<const TileForm> abreast_;
+  bool across_ = false;  // abreast_ reads arrays across the vector loop, in squares
   bool runs_abreast(const std::int64_t* words) const;
   std::int64_t scratch_bytes_ = 0;
   bool contracts_ = false;      // contracts rows by TileChain
