@@ -9,6 +9,7 @@
 #include "compiler/plan/strips.h"
 #include "golden.h"
 #include "has_codegen.h"
+#include "how_long.h"
 #include "random_graph.h"
 #include "runtime/launch.h"
 
@@ -171,7 +172,8 @@ TEST_CASE("strips: a loop with state and its gradient run for some elements at a
     CHECK(strips.inner == elements);
     CHECK(std::ranges::any_of(strips.values, [n = elements](const compiler::StripValue& v) { return v.apart == n && v.length == 64; }));
     CHECK(m.plan.workspace_bytes < 1000);
-    if (has_codegen()) CHECK(difference(m) == "");
+    const bool is_short = has_sanitizer() && !is_full_run();  // the reference takes 20 seconds
+    if (has_codegen() && (threads > 1 || !is_short)) CHECK(difference(m) == "");
   }
 }
 
