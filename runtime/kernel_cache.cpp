@@ -236,9 +236,9 @@ bool Kernel::load(const KernelRequest& request, bool may_compile) {
 
 // Chooses the first tier.
 void Kernel::choose(const KernelRequest& request) {
-  const double speed = machine_speed();
+  const double speed = machine_speed(), also = of_first_compile();
   const compiler::TierTimes compile = compiler::compile_times(nest_, schedule_);
-  TierCosts costs{.compile_quick = speed * compile.quick, .compile_optimised = speed * compile.optimised};
+  TierCosts costs{.compile_quick = speed * (compile.quick + also), .compile_optimised = speed * (compile.optimised + also)};
   if (!request.runs.empty() && !quick_ && !request.optimised && tiles_on.load(std::memory_order_relaxed)) {
     tiles_ = compiler::TileProgram::of(nest_, target_);
     if (tiles_) costs.tiles = 0;
@@ -270,6 +270,7 @@ void Kernel::choose(const KernelRequest& request) {
 
 void Kernel::compile_quickly(const KernelRequest& request) {
   const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+  const double also = of_first_compile();
   const compiler::Schedule quick = compiler::quick_form(schedule_);
   compiler::CodegenRequest first = request.codegen;
   first.schedule = &quick;
@@ -278,7 +279,7 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   first_ = std::move(made.loaded);
   quick_ = first_->function();
   quick_times_ = made.times;
-  compiled(compiler::compile_times(nest_, schedule_).quick, start, processor, "as baseline code");
+  compiled(compiler::compile_times(nest_, schedule_).quick + also, start, processor, "as baseline code");
   if (profile::on()) note_compile(start, 0, made.times);
   quick_nanoseconds_ = os::nanoseconds() - start;
   account_.add(quick_nanoseconds_);  // counts as lost, because it is compiled again
@@ -290,11 +291,12 @@ void Kernel::compile_quickly(const KernelRequest& request) {
 
 void Kernel::compile_specialised(const KernelRequest& request) {
   const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+  const double also = of_first_compile();
   Made made = generate_and_load(request.codegen);
   first_ = std::move(made.loaded);
   final_times_ = made.times;
   final_.store(first_->function(), std::memory_order_release);
-  compiled(compiler::compile_times(nest_, schedule_, true).optimised, start, processor, "for one shape");
+  compiled(compiler::compile_times(nest_, schedule_, true).optimised + also, start, processor, "for one shape");
   if (profile::on()) note_compile(start, 2, made.times);
   if (disk_cache().enabled())
     background::run_late([key = key_, object = std::move(made.object)] { disk_cache().store(key, compiler::Tier::Optimised, object); });
@@ -340,8 +342,9 @@ int Kernel::decide(bool may_wait, int threads) const {
   if (stays_in_tiles_.load(std::memory_order_relaxed) || !promotion_on.load(std::memory_order_relaxed)) return threads;
   // With fewer threads than processors, the compile already has a processor. Without a compile thread, yielding is useless.
   const bool may_yield = threads > 1 && threads >= target_.cores && background::threads() > 0;
-  const TierAccount::Due due =
-      account_.before_run(may_yield ? 1.0 / (threads - 1) : std::numeric_limits<double>::infinity(), [this] { return compiled(); });
+  const TierAccount::Due due = account_.before_run(
+      may_yield ? 1.0 / (threads - 1) : std::numeric_limits<double>::infinity(), [this] { return compiled(); },
+      machine_speed() * of_first_compile());
   if (due == TierAccount::Due::Nothing) return threads;
   if (due == TierAccount::Due::Wait && may_wait) {
     optimise_now();
@@ -415,6 +418,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
   try {
     if (os::may_run_made_code()) {
       const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
+      const double also = of_first_compile();
       compile_start_.store(processor, std::memory_order_relaxed);
       compile_thread_.store(os::thread_number(), std::memory_order_release);
       if (!optimised_) {
@@ -427,7 +431,7 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       if (final_.exchange(function, std::memory_order_acq_rel) != function) counts_->optimised.fetch_add(1, std::memory_order_relaxed);
       os::wake(state_, INT_MAX);  // waiting threads can continue
       const std::int64_t took = os::nanoseconds() - start, computed = os::thread_nanoseconds() - processor;
-      if (!object.empty()) note_speed(compiler::compile_times(nest_, schedule_).optimised, static_cast<double>(computed));
+      if (!object.empty()) note_speed(compiler::compile_times(nest_, schedule_).optimised + also, static_cast<double>(computed));
       counts_->compile_nanoseconds.fetch_add(took, std::memory_order_relaxed);
       if (profile::on()) note_compile(start, 1, final_times_);
       log(LogLevel::debug, "kernel {}: optimized in {:.2f} ms, {:.2f} ms of it on the CPU, {}; slower code ran for {:.2f} ms before",

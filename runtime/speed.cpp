@@ -22,6 +22,8 @@ namespace {
 constexpr double kMost = 8, kWeight = 0.25;  // weight of a new observation
 
 constinit std::atomic<double> learned{0};  // 0: no observation yet
+constexpr double kFirstCompile = 8e6;      // nanoseconds
+constinit std::atomic<bool> has_compiled{false};
 
 // Returns the value from an earlier process; 0 if there is none.
 double kept() {
@@ -42,11 +44,14 @@ double machine_speed() {
 
 // Averages logarithms, so that a compile of twice the time counts as much as a compile of half the time.
 void note_speed(double estimate, double nanoseconds) noexcept try {
+  has_compiled.store(true, std::memory_order_relaxed);
   if (!(estimate > 0) || !(nanoseconds > 0)) return;
   const double now = std::clamp(nanoseconds / estimate, 1 / kMost, kMost), before = machine_speed();
   const bool is_first = learned.load(std::memory_order_relaxed) == 0 && kept() == 0;
   learned.store(is_first ? now : before * std::pow(now / before, kWeight), std::memory_order_relaxed);
 } catch (const std::bad_alloc&) {}  // NOLINT: no memory to read an earlier figure from disk
+
+double of_first_compile() noexcept { return has_compiled.load(std::memory_order_relaxed) ? 0 : kFirstCompile; }
 
 void keep_speed() {
   const double speed = learned.load(std::memory_order_relaxed);

@@ -41,11 +41,12 @@ class TierAccount {
   std::int64_t compile() const { return compile_; }
 
   /// Decides before a run in a slower tier. `longer`: relative slowdown with one thread fewer; infinite if that frees no processor.
-  /// `compiled`: returns the nanoseconds of processor time of the compile so far; called only if needed.
-  template <class Compiled> Due before_run(double longer, Compiled&& compiled) {
+  /// `compiled`: returns the nanoseconds of processor time of the compile so far; called only if needed. `also`: what the compile takes
+  /// in addition to compile().
+  template <class Compiled> Due before_run(double longer, Compiled&& compiled, double also = 0) {
     const std::int64_t runs = runs_.fetch_add(1, std::memory_order_relaxed);
     if (runs == 0) return Due::Nothing;  // the kernel's tier was just chosen
-    const auto compile = static_cast<double>(this->compile()), spent = static_cast<double>(this->spent());
+    const double compile = static_cast<double>(this->compile()) + also, spent = static_cast<double>(this->spent());
     if (spent < kHurry * compile) return Due::InBackground;  // a second run suggests that more will follow
     const double run = std::max(static_cast<double>(ran_.load(std::memory_order_relaxed)) / static_cast<double>(runs), 1.0);
     const double with_yield = spent + longer * run;
