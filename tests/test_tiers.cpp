@@ -330,6 +330,19 @@ TEST_CASE("tiers: the log reports recordings, compiles, optimizations and trials
     CHECK(said.find(part) != said.npos);
 }
 
+TEST_CASE("tiers: runs wait longer for the first compile of a process", "[tiers]") {
+  TierAccount account(10e6);
+  const auto due = [&](double also) {
+    return account.before_run(
+        std::numeric_limits<double>::infinity(), [] { return std::int64_t{0}; }, also);
+  };
+  CHECK(due(0) == TierAccount::Due::Nothing);
+  account.ran(6'000'000);
+  CHECK(due(0) == TierAccount::Due::Wait);  // more than half of the estimate
+  CHECK(due(8e6) == TierAccount::Due::Hurry);
+  CHECK(due(20e6) == TierAccount::Due::InBackground);
+}
+
 TEST_CASE("tiers: a specialized kernel pays off sooner if the vector loop is short", "[tiers]") {
   const OneKernel one(R"(
     %0 = input x : f32[40, 777]
