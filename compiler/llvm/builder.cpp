@@ -652,7 +652,7 @@ Value* KernelBuilder::ldexp(Typed a, Typed n) {
     Value* lowest = ns[0];  // a NaN may hide another lane, whose result is right but may underflow
     for (std::size_t i = 1; i < ns.size(); ++i) lowest = b.CreateSelect(b.CreateFCmpOLT(lowest, ns[i]), lowest, ns[i]);
     return joined(either(
-        b.CreateFCmpOLT(lowest, number({lowest, n.dtype}, least)), [&] { return each(slow); }, [&] { return each(fast); }));
+        b.CreateFCmpOLE(lowest, number({lowest, n.dtype}, least)), [&] { return each(slow); }, [&] { return each(fast); }));
   }
   Value* const whole = integer_in_low_bits(n);
   const auto times_power = [&](Value* x, Value* power) { return b.CreateFMul(x, power_of_two(power, a.dtype)); };
