@@ -1,6 +1,7 @@
 // Nests: the loops of a program. Lengths and literals are not part of them, so a thousand shapes share one nest.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
@@ -60,6 +61,18 @@ TEST_CASE("plan: short rows are merged although their selection varies by row", 
   CHECK(differences({5, 30, 3}, 1) == "map 5 90, 1 sweep");
   CHECK(differences({4, 9, 64}, 1) == "map 4 576, 1 sweep");
   CHECK(differences({4, 9, 65}, 1) == "map 4 9 65, 1 sweep");  // long rows are checked once
+}
+
+TEST_CASE("plan: equal operators on the same elements are computed once, whatever views read them", "[plan]") {
+  const auto operators = [](const char* formula, ir::Op op, const Shape& shape) {
+    std::int64_t n = 0;
+    for (const Planned& p : plans_of(optimised(formula, {{"x", shape}})))
+      n += std::ranges::count_if(p.nest.body, [&](const Statement& s) { return s.kind == Statement::Kind::Op && s.op == op; });
+    return n;
+  };
+  CHECK(operators("y = exp(x); y[:, 0]*exp(x[:, 0]) + exp(x[:, 1])", ir::Op::Exp, {2000, 2}) == 2);
+  CHECK(operators("y = exp(-x); y[1:, 0] + exp(-x[:-1, 0]) - exp(-x[1:, 0])", ir::Op::Exp, {2000, 2}) == 2);
+  CHECK(operators("y = exp(-x); y[1:, 0] + exp(-x[:-1, 0]) - exp(-x[1:, 0])", ir::Op::Neg, {2000, 2}) == 2);
 }
 
 TEST_CASE("plan: a thousand shapes of a golden function share one nest for each variant", "[plan][random]") {

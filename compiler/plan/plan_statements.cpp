@@ -358,7 +358,9 @@ void Planner::make(NodeId id, Demand& d) {
       s.a = in[0];
       s.b = in[1];
       s.c = in[2];
-      break;
+      const auto [same, is_new] = operators_.try_emplace(s, static_cast<std::uint32_t>(body_.size()));
+      d.statement = is_new ? emit(s) : same->second;
+      return;
     }
   }
   d.statement = emit(s);
@@ -392,6 +394,7 @@ void Planner::finish(Planned& out) {
   slots_.clear(), slot_signs_.clear(), slot_types_.clear();
   guard_statements_.clear();
   rounded_.clear();
+  operators_.clear();
   order_.reset();
   has_columns_ = false;
   std::sort(visited_.begin(), visited_.end());

@@ -24,6 +24,14 @@ using ir::NodeId;
 using ir::Op;
 inline constexpr std::uint32_t kNone = Statement::kNone;
 
+struct HashOperator {
+  std::size_t operator()(const Statement& s) const {
+    std::uint64_t h = static_cast<std::uint64_t>(s.op) | static_cast<std::uint64_t>(s.dtype) << 32;
+    for (const std::uint32_t o : {s.a, s.b, s.c}) h = mix(h, o);
+    return h;
+  }
+};
+
 class Planner {
  public:
   Planner(const Graph& graph, const Partition& partition, std::uint32_t group, std::span<const Layout> layouts,
@@ -304,6 +312,8 @@ class Planner {
   // rounded.
   std::uint32_t rounded(std::uint32_t value, DType half);
   std::map<std::pair<std::uint32_t, DType>, std::uint32_t> rounded_;
+  // Operators of the body. Equal operators on equal operands are one statement: different views of the graph may read the same elements.
+  std::unordered_map<Statement, std::uint32_t, HashOperator> operators_;
   std::uint32_t zero(DType dtype);
   void make(NodeId id, Demand& d);
   void add_what_is_subtracted();
