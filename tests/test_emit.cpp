@@ -258,6 +258,45 @@ TEST_CASE("emit: generic kernels call long operators that a body has several tim
     }
 }
 
+TEST_CASE("emit: the last elements of a loop, and of interleaved rows, are masked in vectors of one register", "[emit]") {
+  struct Case {
+    const char* text;
+    std::vector<std::int64_t> shape;
+  };
+  const std::vector<Case> cases = {{"z = exp(x)*x", {3, 1030}},
+                                   {"z = exp(x)*x", {7}},
+                                   {"z = softmax(x, axis=1)", {1001, 5}},
+                                   {"z = softmax(x, axis=1)", {9, 3}},
+                                   {"z = stack([x, x*2, x*3], -1)", {501}},
+                                   {"z = stack([x, x*2], -1)", {43}}};
+  compiler::Target wide = compiler::Target::generic_cpu();
+  wide.triple = "x86_64-unknown-linux-gnu", wide.cpu = "x86-64-v4", wide.features = "", wide.vector_bytes = 64;
+  for (const Case& c : cases)
+    for (const DType dtype : {DType::F32, DType::F64, DType::F16}) {
+      INFO(c.text << " of " << name_of(dtype));
+      const ir::Graph graph = test::optimised(c.text, {{"x", c.shape}}, dtype);
+      const Arguments arguments = random_arguments(graph, 3);
+      std::string what;
+      CHECK(equals_bitwise(run(graph, arguments.views), ir::evaluate(graph, arguments.views), &what));
+      CHECK(what == "");
+      const compiler::Planned planned = test::plans_of(graph).at(0);
+      const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, wide);
+      compiler::CodegenRequest request{&planned.nest, &scheduled.schedule, &wide};
+      request.want_ir = true;
+      const std::string ir = compiler::generate(request).ir;
+      const auto most = static_cast<int>(64 / size_of(dtype == DType::F16 ? DType::F32 : dtype));
+      constexpr std::string_view store = "call void @llvm.masked.store.v";
+      int stores = 0;
+      for (std::size_t at = 0; (at = ir.find(store, at)) != std::string::npos; ++stores) {
+        at += store.size();
+        const int lanes = std::atoi(ir.c_str() + at);
+        CHECK(lanes <= (scheduled.schedule.called.empty() ? most : scheduled.schedule.width));
+        CHECK((lanes & (lanes - 1)) == 0);
+      }
+      CHECK(stores > 0);
+    }
+}
+
 TEST_CASE("emit: unroll-and-jam columns of a product stay in the caches for many of its rows", "[emit]") {
   const char* const product = R"(
     %0 = input x : f32[50, 1, 130]

@@ -924,7 +924,7 @@ Value* KernelBuilder::apply(Op op, DType R, std::span<const Typed> operands) {
     }
   };
   const bool is_long = is_float(R) && ir::info(op).traits & ir::kLong;
-  if (out_of_line_ ? is_long || ir::info(op).kind == ir::OpKind::Expanded : called_.contains({op, R})) return call(op, R, operands);
+  if (out_of_line_ ? is_long || ir::info(op).kind == ir::OpKind::Expanded : calls(op, R)) return call(op, R, operands);
   if (Value* v = Column::apply(op, R, k, a, b2, c)) return v;
   return expand(ir::expansion(op, a.dtype), operands);
 }

@@ -34,6 +34,7 @@ class KernelBuilder {
   llvm::IRBuilder<>& b;
   /// Makes this operator a function, too.
   void call_function(ir::Op op, DType result) { called_.emplace(op, result); }
+  bool calls(ir::Op op, DType result) const { return called_.contains({op, result}); }
 
   llvm::Type* type(DType dtype, unsigned width);  // width 0: a scalar
   /// Returns the type in an array: a bool is a byte (any nonzero byte is true), a half is its 16 bits.

@@ -92,7 +92,7 @@ void Emitter::items(Value* first, Value* last) {
     Value* tile_index = nullptr;
     Value* outer_tile = nullptr;
     for (const Counter& c : counters) {
-      Value* i = read(c.variable);
+      Value* i = opaque(read(c.variable));
       if (c.loop == kNone) chunk_ = i;
       else if (c.loop == v) tile_index = i;
       else if (tiles_outer() && c.loop + 1u == nest_.outer) outer_tile = i;

@@ -64,13 +64,19 @@ class Frame {
   Value* iota(unsigned width);  // 0, 1, 2, …
   bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
   Value* word(std::uint32_t at);
+  // Returns the same number in a form that LLVM's analysis of loops does not follow. Addresses that contain it are known to be invariant in
+  // loops inside, not to be a sequence; analyzing nested sequences would take a fifth of the compile time. It emits no instruction.
+  Value* opaque(Value* i) {
+    if (number(i)) return i;
+    return b_.CreatePtrToInt(b_.CreateStripInvariantGroup(b_.CreateIntToPtr(i, b_.getPtrTy())), b_.getInt64Ty());
+  }
   template <class F> auto in_entry(F&& f) {
     llvm::IRBuilderBase::InsertPointGuard guard(b_);
     b_.SetInsertPoint(entry_block_->getTerminator());
     return f();
   }
   /// Emits for (i = begin; i < end; i += step) f(i). If f returns a condition that is not null, the loop also ends once it is false.
-  template <class F> void loop(Value* begin, Value* end, Value* step, F&& f) {
+  template <class F> void loop(Value* begin, Value* end, Value* step, F&& f, llvm::MDNode* weights = nullptr) {
     if (const std::optional<std::int64_t> first = number(begin), last = number(end), by = number(step); first && last && by) {
       if (*first >= *last) return;
       if (*first + *by >= *last) return static_cast<void>(f(begin));  // a single iteration needs no loop
@@ -81,7 +87,7 @@ class Frame {
     b_.SetInsertPoint(head);
     llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
     i->addIncoming(begin, before);
-    b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after);
+    b_.CreateCondBr(b_.CreateICmpSLT(i, end), inside, after, weights);
     b_.SetInsertPoint(inside);
     if constexpr (std::is_void_v<decltype(f(i))>) {
       f(i);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <llvm/IR/MDBuilder.h>
 
 #include "compiler/llvm/count.h"
 #include "ir/order.h"
@@ -213,7 +214,7 @@ void Speller::items(Id first, Value* begin, Value* end) {
     loop(begin, end, i64(1), [&](Value* item) {
       if (reversed) count_to(b_.CreateSub(b_.CreateAdd(begin, b_.CreateSub(end, i64(1))), item));
       std::vector<Value*> index;
-      for (Value* counter : counters) index.push_back(b_.CreateLoad(b_.getInt64Ty(), counter));
+      for (Value* counter : counters) index.push_back(opaque(b_.CreateLoad(b_.getInt64Ty(), counter)));
       BasicBlock* hoist = new_hoist();
       item_loops_ = loops.size();
       for (std::size_t l = 0; l < loops.size(); ++l)
@@ -526,12 +527,12 @@ void Speller::vector_loop(Id line) {
                        .lanes = lanes,
                        .mask = mask(i64(0)),
                        .inside = n});
-  const auto vector_at = [&](Value* i, Value* m) {
-    Scope scope{.digit = l.at, .index = i, .read = i, .hoist = any_loops ? new_hoist() : nullptr, .lanes = lanes, .mask = m};
+  const auto vector_at = [&](Value* i, unsigned width, Value* m) {
+    Scope scope{.digit = l.at, .index = i, .read = i, .hoist = any_loops ? new_hoist() : nullptr, .lanes = width, .mask = m};
     scope.inside = b_.CreateSub(n, i);
     body(line, std::move(scope));
   };
-  if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, i64(lanes), [&](Value* i) { vector_at(i, mask(i)); });
+  if (!l.peeled) return loop(i64(0), l.padded ? iterations(l.at) : n, i64(lanes), [&](Value* i) { vector_at(i, lanes, mask(i)); });
   if (const Interior interior = find_interior(line, lanes); !interior.guards.empty()) {
     return loop(i64(0), n, i64(lanes), [&](Value* i) {
       Value* const left = b_.CreateSub(n, i);
@@ -541,18 +542,49 @@ void Speller::vector_loop(Id line) {
       b_.CreateCondBr(is_inside, inside, edge);
       b_.SetInsertPoint(inside);
       holding_.insert(interior.guards.begin(), interior.guards.end());
-      vector_at(i, nullptr);
+      vector_at(i, lanes, nullptr);
       for (const Id g : interior.guards) holding_.erase(g);
       b_.CreateBr(after);
       b_.SetInsertPoint(edge);
-      vector_at(i, lanes_below(left, lanes, true));
+      vector_at(i, lanes, lanes_below(left, lanes, true));
       b_.CreateBr(after);
       b_.SetInsertPoint(after);
     });
   }
   Value* whole = b_.CreateAnd(n, i64(-static_cast<std::int64_t>(lanes)));
-  loop(i64(0), whole, i64(lanes), [&](Value* i) { vector_at(i, nullptr); });
-  when(b_.CreateICmpSLT(whole, n), [&] { vector_at(whole, lanes_below(b_.CreateSub(n, whole), lanes, true)); });
+  loop(i64(0), whole, i64(lanes), [&](Value* i) { vector_at(i, lanes, nullptr); });
+  // Narrower vectors for the rest are less code, which compiles in less time.
+  const unsigned narrow = lanes_of_rest(line);
+  const auto rest = [&](Value* i) { vector_at(i, narrow, lanes_below(b_.CreateSub(n, i), narrow, true)); };
+  if (narrow == lanes) return when(b_.CreateICmpSLT(whole, n), [&] { rest(whole); });
+  llvm::MDNode* const few = llvm::MDBuilder(context_).createBranchWeights(1, 1);
+  loop(
+      whole, n, i64(narrow), [&](Value* i) { rest(opaque(i)); }, few);
+}
+
+unsigned Speller::lanes_of_rest(Id line) const {
+  unsigned widest = 1;
+  for (Id i = line + 1; i < p_.lines[line].end; ++i) {
+    const Line& l = p_.lines[i];
+    if (l.code == Code::Op && k_.calls(l.op, l.dtype)) return lanes_of(line);  // a function for narrow vectors would be more code
+    switch (l.code) {
+      case Code::Load:
+      case Code::Store:
+      case Code::Index:
+      case Code::Slot:
+      case Code::Constant:
+      case Code::Op:
+      case Code::Prefetch: widest = std::max(widest, static_cast<unsigned>(size_of(l.dtype))); break;
+      case Code::Guard: break;
+      case Code::Keep:
+      case Code::Recall:
+        if (lanes_of_memory_[l.at]) return lanes_of(line);
+        widest = std::max(widest, static_cast<unsigned>(size_of(l.dtype)));
+        break;
+      default: return lanes_of(line);  // the lanes of loops inside, sums and memories have the width of the loop
+    }
+  }
+  return std::min(lanes_of(line), static_cast<unsigned>(target_.vector_bytes) / widest);
 }
 
 // A check is 0 <= x < bound with x = base + i + …, where i is the index of the vector's first lane, and the other terms are from the lanes
@@ -1453,7 +1485,17 @@ void Speller::store_side_by_side(Id first) {
     left = left ? smaller(left, inside) : inside;
   }
   Value* p = bytes(address(Of::Store, l.at, scopes_.size() - 2), b_.CreateMul(vector.index, i64(f.size * l.count)));
-  store_lanes(v, p, left ? lanes_below(left, l.count * vector.lanes) : nullptr, l.streamed);
+  if (!left) return store_lanes(v, p, nullptr, l.streamed);
+  // Masks have the lanes of a register: LLVM makes other masks bit by bit.
+  const auto size = static_cast<unsigned>(size_of(t));
+  const unsigned all = l.count * vector.lanes, width = std::min(static_cast<unsigned>(target_.vector_bytes) / size, vector.lanes);
+  left = smaller(left, i64(all));
+  for (unsigned from = 0; from < all; from += width) {
+    std::vector<int> lanes(width);
+    std::iota(lanes.begin(), lanes.end(), static_cast<int>(from));
+    store_lanes(b_.CreateShuffleVector(v, lanes), bytes(p, i64(from * size)), lanes_below(b_.CreateSub(left, i64(from)), width, true),
+                false);
+  }
 }
 
 llvm::Value* Speller::interleaved(const std::vector<Value*>& v) {

@@ -159,6 +159,9 @@ class Speller : private Frame {
   Scope& around_copies(std::size_t depth);
   Value* count(Id digit);
   unsigned lanes_of(Id line) const;
+  // Returns the lanes of the masked vectors of a loop whose other vectors are all inside: one register of the widest type, if the lanes
+  // hold nothing that outlives an iteration.
+  unsigned lanes_of_rest(Id line) const;
 
   // ---- addresses
   const Scope* vector_scope() const;
