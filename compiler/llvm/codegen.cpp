@@ -63,7 +63,7 @@ class NoteTime : public llvm::ModulePass {
 };
 char NoteTime::ID = 0;
 
-// State that one thread keeps for one target and tier.
+// State that one thread keeps for one target, tier and list of passes.
 struct Machinery {
   std::unique_ptr<llvm::LLVMContext> context = std::make_unique<llvm::LLVMContext>();
   std::unique_ptr<llvm::TargetMachine> machine;
@@ -91,6 +91,17 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, Tier tie
   return machine;
 }
 
+// Calls f, which adds code generation passes. The pass that reduces the strength of loops takes a fifth of the compile time; the flag that
+// omits it is global and read while the passes are added.
+template <class F> bool adding_passes(bool reduces_strength, F&& f) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const auto& options = llvm::cl::getRegisteredOptions();
+  if (const auto it = options.find("disable-lsr"); it != options.end())
+    static_cast<llvm::cl::opt<bool>*>(it->second)->setValue(!reduces_strength);
+  return f();
+}
+
 // The target's own analysis comes first. Without it, the lowering of masked loads, stores and gathers assumes that the target has no such
 // instructions.
 void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machine) {
@@ -99,27 +110,29 @@ void add_ir_passes(llvm::legacy::PassManager& passes, llvm::TargetMachine& machi
   passes.add(llvm::createEarlyCSEPass());
 }
 
-using MachineryTable = std::map<std::tuple<std::string, std::string, std::string, Tier>, std::unique_ptr<Machinery>>;
+using MachineryTable = std::map<std::tuple<std::string, std::string, std::string, Tier, bool>, std::unique_ptr<Machinery>>;
 struct KeptMachinery {
   std::unique_ptr<MachineryTable> table;
 };
 
-Machinery& machinery(const Target& target, Tier tier) {
+Machinery& machinery(const Target& target, Tier tier, bool reduces_strength) {
   std::unique_ptr<MachineryTable>& kept = ir::OfThread<KeptMachinery>::get().table;
   if (!kept) kept = std::make_unique<MachineryTable>();
-  std::unique_ptr<Machinery>& m = (*kept)[{target.triple, target.cpu, target.features, tier}];
+  std::unique_ptr<Machinery>& m = (*kept)[{target.triple, target.cpu, target.features, tier, reduces_strength}];
   if (m && m->modules < 2000) return *m;  // a context never frees types and constants; it is replaced from time to time
   m = std::make_unique<Machinery>();
   m->machine = make_machine(target, tier);
   add_ir_passes(m->passes, *m->machine);
   m->passes.add(new NoteTime(m->ir_is_ready));  // owned by the manager
-  if (m->machine->addPassesToEmitMC(m->passes, m->mc, m->stream, true)) throw InternalError("codegen: the target cannot emit objects");
+  if (adding_passes(reduces_strength, [&] { return m->machine->addPassesToEmitMC(m->passes, m->mc, m->stream, true); }))
+    throw InternalError("codegen: the target cannot emit objects");
   return *m;
 }
 
 void compile(const CodegenRequest& request, CodegenResult& result) {
   initialise();
-  Machinery& m = machinery(*request.target, request.tier);
+  const bool reduces_strength = !has_plain_addresses(*request.nest, *request.schedule);
+  Machinery& m = machinery(*request.target, request.tier, reduces_strength);
   ++m.modules;
   const auto start = Clock::now();
   std::unique_ptr<llvm::Module> module = emit(request, *m.context);
@@ -159,7 +172,8 @@ void compile(const CodegenRequest& request, CodegenResult& result) {
     compat::set_triple(*again, request.target->triple);
     again->setDataLayout(machine->createDataLayout());
     add_ir_passes(passes, *machine);
-    if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::AssemblyFile))
+    if (adding_passes(reduces_strength,
+                      [&] { return machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::AssemblyFile); }))
       throw InternalError("codegen: the target cannot emit assembly");
     passes.run(*again);
     result.assembly.assign(text.begin(), text.end());
