@@ -38,6 +38,9 @@ if(ONEPASS_WERROR)
   add_compile_options(-Werror)
 endif()
 
+# tools/test compiles code that is equal in its two builds once: the tests, and loops that are never sanitized.
+set(ONEPASS_TEST_OBJECTS "" CACHE PATH "Another build of these sources whose objects of such code are linked here; empty: compile them")
+
 if(ONEPASS_SANITIZE)
   add_compile_options(-fsanitize=${ONEPASS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ONEPASS_SANITIZE})
@@ -45,6 +48,11 @@ if(ONEPASS_SANITIZE)
     # LLVM's archives are built without the sanitizer, so checks of their types' vtables would be false alarms. Use of a null pointer ends
     # the program anyway, and the address sanitizer reports it. The null checks would cost a quarter of the compile time.
     add_compile_options(-fno-sanitize=vptr,null)
+    # tools/test without --full also omits checks of each address, which take a fifth of the compile time. The address sanitizer reports an
+    # access outside of an object, too.
+    if(ONEPASS_TEST_OBJECTS)
+      add_compile_options(-fno-sanitize=alignment,object-size,pointer-overflow)
+    endif()
   endif()
 endif()
 
@@ -77,9 +85,6 @@ if(ONEPASS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ONEPASS_CCACHE})
 endif()
 
-# tools/test compiles code that is equal in its two builds once: the tests, and loops that are never sanitized.
-set(ONEPASS_TEST_OBJECTS "" CACHE PATH "Another build of these sources whose objects of such code are linked here; empty: compile them")
-
 # object_of_other_build(<result> <target> <source>): sets <result> to the object in the other build of a source of <target>, which is defined
 # in the current folder.
 function(object_of_other_build result target source)
@@ -88,6 +93,26 @@ function(object_of_other_build result target source)
   cmake_path(SET object NORMALIZE ${ONEPASS_TEST_OBJECTS}/${folder}/CMakeFiles/${target}.dir/${path}${CMAKE_CXX_OUTPUT_EXTENSION})
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
   set(${result} ${object} PARENT_SCOPE)
+endfunction()
+
+# onepass_objects_of_other_build(<name>): links from the other build, if there is one, the objects of component <name> that are never
+# sanitized (cmake/tiles.cmake), and the reference interpreter. A sanitized interpreter takes most of the time of many tests, and its source
+# is the longest to compile; tools/test --full sanitizes it.
+function(onepass_objects_of_other_build name)
+  if(NOT ONEPASS_TEST_OBJECTS OR NOT ONEPASS_SANITIZE)
+    return()
+  endif()
+  get_target_property(sources ${name}_objects SOURCES)
+  set(shared ${sources})
+  list(FILTER shared INCLUDE REGEX "/(reference|(loops|folds|sort_network)_(baseline|avx2|avx512))\\.cpp$")
+  list(REMOVE_ITEM sources ${shared})
+  set_target_properties(${name}_objects PROPERTIES SOURCES "${sources}")
+  foreach(source ${shared})
+    object_of_other_build(object ${name}_objects ${source})
+    target_sources(${name} PRIVATE ${object})
+    list(APPEND ONEPASS_OBJECTS ${object})
+  endforeach()
+  set(ONEPASS_OBJECTS ${ONEPASS_OBJECTS} PARENT_SCOPE)
 endfunction()
 
 set(ONEPASS_OBJECTS "")

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 
 #include "this_build.h"
@@ -19,6 +20,9 @@ inline int rounds(int quick, int full) {
   const char* const given = std::getenv("ONEPASS_TEST_ROUNDS");
   return given ? std::atoi(given) : times(quick, full);
 }
+
+/// False for every second case in short runs under a sanitizer.
+inline bool runs_case(std::int64_t number) { return number % 2 == 0 || !has_sanitizer() || is_full_run(); }
 
 /// True in full runs. Short runs check one of several forms: form number `check` modulo `forms`, so the next check has the next form.
 inline bool is_checked(std::size_t form, std::size_t check, std::size_t forms) { return is_full_run() || form == check % forms; }
