@@ -131,7 +131,7 @@ Machinery& machinery(const Target& target, Tier tier, bool reduces_strength) {
 
 void compile(const CodegenRequest& request, CodegenResult& result) {
   initialise();
-  const bool reduces_strength = !has_plain_addresses(*request.nest, *request.schedule);
+  const bool reduces_strength = gains_from_strength_reduction(*request.nest, *request.schedule);
   Machinery& m = machinery(*request.target, request.tier, reduces_strength);
   ++m.modules;
   const auto start = Clock::now();

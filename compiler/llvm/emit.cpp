@@ -188,13 +188,8 @@ std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMCont
   return module;
 }
 
-bool has_plain_addresses(const Nest& nest, const Schedule& schedule) {
-  if (nest.is_routine() || nest.kind != NestKind::Map || !loops::has_program(nest, schedule) || schedule.tile.rows > 0) return false;
-  if (schedule.reduced_inside || !schedule.packed.empty() || !nest.derived.empty() || !nest.checks.empty()) return false;
-  return std::ranges::all_of(nest.accesses, [&](const Access& a) {
-    const Coefficient along = nest.linears[a.linear].of[nest.vector_loop()];
-    return a.table == Access::kNone && (along == Coefficient::Zero || along == Coefficient::One);
-  });
+bool gains_from_strength_reduction(const Nest& nest, const Schedule& schedule) {
+  return nest.is_routine() || nest.kind != NestKind::Map || !loops::has_program(nest, schedule);
 }
 
 }  // namespace onepass::compiler

@@ -59,14 +59,14 @@ TierTimes compile_times(const Nest& nest, const Schedule& schedule, bool special
   // Fitted to 50 kernels of all kinds, most within 25%. Long bodies exceed the registers and take more than proportional time.
   const double compiled = specialised ? all : instructions(nest, schedule.called);
   t.optimised = 6.5e6 + compiled * (6e4 + 60 * std::min(compiled, 1200.0)) + 1e6 * (sweeps - 1);
-  // The last elements of elementwise loops have little code, and adjacent elements need no strength reduction (compiler/llvm/emit.h).
-  if (nest.kind == NestKind::Map && schedule.packed.empty())
-    t.optimised *= nest.derived.empty() && nest.checks.empty() && (specialised || schedule.called.empty()) ? 0.65 : 0.85;
   if (nest.kind == NestKind::Rows) t.optimised += 12e6 * sweeps;
   if (schedule.tile.turned > 0) t.optimised += 26e6;  // transposes squares in registers, as packed operand tiles do
   const auto transposed = static_cast<double>(schedule.packed.size());
   t.quick += 30e6 * transposed;
   t.optimised += 17e6 * transposed;
+  // The last elements of elementwise loops have little code, and nothing reduces the strength of their loops (compiler/llvm/emit.h).
+  if (nest.kind == NestKind::Map && schedule.rolled.count == 0 && !nest.short_rows)
+    t.optimised *= specialised || schedule.called.empty() ? 0.65 : 0.85;
   return t;
 }
 
