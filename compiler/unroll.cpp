@@ -12,9 +12,9 @@
 //
 // Short rows: a reduction along the last axis over at most eight elements is also unrolled if its operand is used as a whole, such as
 // the exponentials of a softmax. The kernel then runs over all rows with one vector for each element of a row (Planner::in_phases). This
-// applies to all such reductions of one shape or to none. If the values of these rows are summed along other axes or contracted, they are
-// stored first, because those loops use few lanes. Rows that a contraction, a scan or a scatter computes are stored before the unrolled
-// operators.
+// applies to all such reductions of one shape that may be in one loop, or to none. If the values of these rows are summed along other axes
+// or contracted, they are stored first, because those loops use few lanes. Rows that a contraction, a scan or a scatter computes are stored
+// before the unrolled operators.
 //
 // Sums along another axis of such rows, computed from smaller arrays, become one sum for each element of a row: the forces between all
 // points of a set are three sums of pairs, without an array of them.
@@ -33,6 +33,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -48,7 +49,8 @@ namespace {
 
 constexpr int kMostOperators = 96;            // for all elements together; an expanded function counts as sixteen
 constexpr int kFewToRepeat = kRoundTrip / 2;  // for a result that is computed again where it is read
-constexpr int kMostOfRow = 384;               // the same limit for all sums of short rows of one shape
+constexpr int kMostOfRow = 384;               // the same limit for all sums of short rows of one shape in one loop
+constexpr std::size_t kMostForests = 16;      // shapes of short rows whose loops are told apart
 constexpr std::int64_t kFewestRows = 64;      // of a product with a small matrix
 constexpr std::int64_t kMostProducts = 40;    // for each of these rows
 
@@ -92,6 +94,9 @@ class Unroller {
 
   std::optional<Graph> run() {
     for (NodeId id = 0; id < graph_.size(); ++id)
+      if (reduces_short_row(id) && loops_over_rows_.size() < kMostForests)
+        if (const ListId shape = graph_[graph_.operand(id, 0)].shape; !loops_over_rows_.contains(shape)) find_loops_over_rows(shape);
+    for (NodeId id = 0; id < graph_.size(); ++id)
       if (reduces_short_row(id)) find_short_rows(id);
     std::vector<bool> chosen(graph_.size(), false);
     bool any = false;
@@ -112,9 +117,12 @@ class Unroller {
  private:
   const Graph& graph_;
   std::vector<std::uint32_t> uses_;
-  std::vector<std::int64_t> largest_;                       // iterations of the largest loop that computes values from the node
-  std::vector<std::int64_t> largest_in_place_;              // the same for loops over the node's axes and others
-  std::map<ListId, std::int64_t> short_rows_;               // by shape of the operand: operators of all sums of its rows, written out
+  std::vector<std::int64_t> largest_;           // iterations of the largest loop that computes values from the node
+  std::vector<std::int64_t> largest_in_place_;  // the same for loops over the node's axes and others
+  // By shape of short rows: union-find forest of the nodes that may be in one loop over these rows.
+  std::map<ListId, std::vector<NodeId>> loops_over_rows_;
+  // By tree of the forest and shape of the operand: operators of all sums of its rows, written out.
+  std::map<std::pair<NodeId, ListId>, std::int64_t> short_rows_;
   std::map<std::pair<NodeId, std::int64_t>, NodeId> made_;  // for the current reduction: each node's elements
   // By node: the axis along which the vectors of its readers run, kUnknown without readers, or kSeveral.
   static constexpr int kUnknown = -1, kSeveral = -2;
@@ -213,6 +221,34 @@ class Unroller {
     const List axes = graph_.attributes(id), shape = graph_.shape(graph_.operand(id, 0));
     return axes.size() == 1 && axes[0] + 1 == std::ssize(shape) && shape.back() > 1 && shape.back() <= kMostUnrolled;
   }
+  // Joins elementwise operators, views and reductions of short rows that read each other, with as many elements as the rows or one for each
+  // row. A larger value is computed in another loop.
+  void find_loops_over_rows(ListId of) {
+    std::vector<NodeId>& forest = loops_over_rows_[of];
+    forest.resize(graph_.size());
+    std::iota(forest.begin(), forest.end(), NodeId{0});
+    const List shape = graph_.list(of);
+    const std::int64_t all = element_count(shape), rows = all / shape.back();
+    const auto is_in = [&](NodeId id) {
+      const std::int64_t n = count(id);
+      return (n == all || n == rows) && (is_elementwise(graph_[id].op) || is_view(graph_[id].op) || reduces_short_row(id));
+    };
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      if (!is_in(id)) continue;
+      for (const std::int64_t o : graph_.operands(id))
+        if (const auto operand = static_cast<NodeId>(o); is_in(operand)) forest[root(forest, id)] = root(forest, operand);
+    }
+  }
+  static NodeId root(std::vector<NodeId>& forest, NodeId id) {
+    while (forest[id] != id) id = forest[id] = forest[forest[id]];
+    return id;
+  }
+  // Returns the key of short_rows_ for a reduction of short rows.
+  std::pair<NodeId, ListId> loop_over_rows(NodeId id) {
+    const ListId shape = graph_[graph_.operand(id, 0)].shape;
+    const auto forest = loops_over_rows_.find(shape);
+    return {forest == loops_over_rows_.end() ? 0 : root(forest->second, id), shape};
+  }
   void find_short_rows(NodeId id) {
     const NodeId operand = graph_.operand(id, 0);
     const List shape = graph_.shape(operand);
@@ -220,7 +256,7 @@ class Unroller {
     const bool fits = sum_order(shape, graph_.attributes(id), computed_type(graph_[id].dtype)).count <= kMostUnrolled &&
                       take(cone, operand, count(operand), kMostOfRow);
     follows_[id] = std::move(cone.follows);
-    short_rows_[graph_[operand].shape] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
+    short_rows_[loop_over_rows(id)] += fits ? (cone.operators + 1) * shape.back() : kMostOfRow + 1;
   }
   // True if every array that the node's expression reads has few of the `elements` that are computed from them. Reductions that are written
   // out belong to the expression.
@@ -337,7 +373,7 @@ class Unroller {
     const Node node = graph_[id];
     if (!is_reduction(node.op)) return false;
     if (is_contraction(node.op)) return is_small_product(id);
-    if (reduces_short_row(id) && short_rows_.at(graph_[graph_.operand(id, 0)].shape) <= kMostOfRow) return true;
+    if (reduces_short_row(id) && short_rows_.at(loop_over_rows(id)) <= kMostOfRow) return true;
     const NodeId operand = graph_.operand(id, 0);
     const List axes = graph_.attributes(id), shape = graph_.shape(operand);
     std::int64_t extent = 1;

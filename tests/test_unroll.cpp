@@ -96,6 +96,14 @@ TEST_CASE("unroll: sums of short rows, also if the rows are used as a whole", "[
         if (is_checked(form, ++checks, 3)) same_everywhere(formula, inputs);
       }
     }
+  // the sums of rows that cannot be in one kernel are counted apart, so that a repeated step is written out, too
+  std::string steps = "y0 = x";
+  for (int k = 0; k < 12; ++k) steps += fmt::format("; p{0} = softmax(y{0}); y{1} = x*sum(p{0}, 0)", k, k + 1);
+  const NamedArrays rows{{"x", random_array({131, 5})}};
+  const op::Formula repeated = op::formula(steps + "; y12", {.mode = op::Mode::generic});
+  run_formula(repeated, rows);
+  CHECK(repeated.explain().find("inner-axis reduction") == std::string::npos);
+  same_everywhere(steps + "; y12", rows);
   // a value of the rows that a sum over the other axis reads is stored once; the sum shares no loop over all elements
   CHECK(kernels("p = softmax(x); y = sum(p, 0); z = p*2", {{"x", random_array({131, 3})}}) == 3);
 }
