@@ -36,6 +36,7 @@ Speller::Speller(const CodegenRequest& request, const loops::Program& program, l
       registers_(program.accumulators.size()),
       at_hand_(program.accumulators.size()),
       one_block_(request.schedule->one_block),
+      in_tiles_(request.schedule->tile.rows > 0),
       is_place_(program.nest.body.size(), false) {
   for (const Derived& d : nest_.derived)
     if (d.place != Derived::kNone) is_place_[d.place] = true;
@@ -487,7 +488,9 @@ loops::Id Speller::one_loop(Id line) {
     skip_zeros(line, sums, after);
   }
   Value* const whole = l.peeled ? b_.CreateUDiv(count(digit.parent), i64(digit.by)) : n;
+  const bool hides_index = in_tiles_ && has_loops(line);
   loop(i64(0), l.padded ? iterations(l.at) : whole, i64(1), [&](Value* i) {
+    if (hides_index) i = opaque(i);
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active, .whole = l.peeled});
   });

@@ -98,6 +98,9 @@ class Speller : private Frame {
   };
   std::vector<AtHand> at_hand_;
   bool one_block_;  // each sum has at most one block
+  // Register tiles of a contraction: hundreds of addresses in five nested loops. The analysis of their sequences would take half of the
+  // compile time, so the outer loops hide their indices from it.
+  bool in_tiles_;
 
   // State while a loop's condition is computed before the loop. It has the required lines, the last required line, the block before their
   // code, and the variable that collects the values.
