@@ -566,28 +566,27 @@ void Speller::vector_loop(Id line) {
 }
 
 unsigned Speller::lanes_of_rest(Id line) const {
-  unsigned widest = 1;
   for (Id i = line + 1; i < p_.lines[line].end; ++i) {
     const Line& l = p_.lines[i];
-    if (l.code == Code::Op && k_.calls(l.op, l.dtype)) return lanes_of(line);  // a function for narrow vectors would be more code
     switch (l.code) {
       case Code::Load:
       case Code::Store:
       case Code::Index:
       case Code::Slot:
       case Code::Constant:
-      case Code::Op:
-      case Code::Prefetch: widest = std::max(widest, static_cast<unsigned>(size_of(l.dtype))); break;
+      case Code::Prefetch:
       case Code::Guard: break;
+      case Code::Op:
+        if (k_.calls(l.op, l.dtype)) return lanes_of(line);  // a function for narrow vectors would be more code
+        break;
       case Code::Keep:
       case Code::Recall:
         if (lanes_of_memory_[l.at]) return lanes_of(line);
-        widest = std::max(widest, static_cast<unsigned>(size_of(l.dtype)));
         break;
       default: return lanes_of(line);  // the lanes of loops inside, sums and memories have the width of the loop
     }
   }
-  return std::min(lanes_of(line), static_cast<unsigned>(target_.vector_bytes) / widest);
+  return std::min(lanes_of(line), lanes_of_register(line));
 }
 
 // A check is 0 <= x < bound with x = base + i + …, where i is the index of the vector's first lane, and the other terms are from the lanes
@@ -636,8 +635,9 @@ Speller::Interior Speller::find_interior(Id line, unsigned lanes) {
   return out;
 }
 
-unsigned Speller::lanes_of(Id line) const {
-  if (p_.lines[line].count) return p_.lines[line].count;
+unsigned Speller::lanes_of(Id line) const { return p_.lines[line].count ? p_.lines[line].count : lanes_of_register(line); }
+
+unsigned Speller::lanes_of_register(Id line) const {
   std::size_t widest = 1;
   for (Id i = line + 1; i < p_.lines[line].end; ++i)
     if (p_.lines[i].code != Code::Guard) widest = std::max(widest, size_of(p_.lines[i].dtype));

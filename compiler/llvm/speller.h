@@ -162,6 +162,7 @@ class Speller : private Frame {
   Scope& around_copies(std::size_t depth);
   Value* count(Id digit);
   unsigned lanes_of(Id line) const;
+  unsigned lanes_of_register(Id line) const;  // of the widest type in the loop
   // Returns the lanes of the masked vectors of a loop whose other vectors are all inside: one register of the widest type, if the lanes
   // hold nothing that outlives an iteration.
   unsigned lanes_of_rest(Id line) const;
