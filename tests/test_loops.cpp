@@ -1,5 +1,7 @@
 // LoopProgram: nests as loops. Each program is verified and interpreted, and gives the reference's bits. Malformed programs are rejected.
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -20,6 +22,7 @@
 #include "compiler/plan/scratch.h"
 #include "golden.h"
 #include "how_long.h"
+#include "ir/order.h"
 #include "onepass/error.h"
 #include "plans_of.h"
 #include "random_graph.h"
@@ -1248,6 +1251,42 @@ TEST_CASE("loops: the scratch of a contraction matches its program's layout", "[
     }
   CHECK(shared > 0);
   CHECK(swapped > 0);
+}
+
+TEST_CASE("loops: tasks of a contraction load the threads evenly, and their sums stay in half of the second-level cache", "[loops]") {
+  int prefetched = 0, shared = 0;
+  for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{64, 4096, 64},
+                                {128, 784, 512},
+                                {300, 300, 300},
+                                {600, 256, 700},
+                                {1024, 1024, 1024},
+                                {5000, 9000, 4000}})
+    for (const DType type : {DType::F32, DType::F64})
+      for (const int threads : {2, 4}) {
+        const ir::Graph graph = optimised("a @ b", {{"a", {m, k}}, {"b", {k, n}}}, type);
+        const compiler::Planned planned = plans_of(graph).at(0);
+        compiler::RegisterTile tile;
+        compiler::ScheduleNumbers numbers{.work = m * n * k};
+        const compiler::Target target = compiler::Target::host();
+        REQUIRE(loops::choose_tile(planned.nest, planned.numbers, target, {.threads = threads}, tile, numbers));
+        const auto up = [](std::int64_t a, std::int64_t by) { return (a + by - 1) / by; };
+        const std::int64_t rows = numbers.tile_outer / tile.rows, columns = numbers.tile / tile.width,
+                           size = static_cast<std::int64_t>(size_of(type));
+        INFO(m << " by " << k << " by " << n << ", " << name_of(type) << ", tasks of " << rows << " by " << columns << " tiles");
+        const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock)));
+        if (levels > 1 && rows * columns > 1) CHECK(rows * tile.rows * columns * tile.width * size * levels <= target.l2_bytes / 2);
+        std::vector<std::int64_t> loads(static_cast<std::size_t>(threads), 0);  // each task goes to the thread that is free first
+        for (std::int64_t r = 0; r < up(m, tile.rows); r += rows)
+          for (std::int64_t c = 0; c < up(n, tile.width); c += columns)
+            *std::ranges::min_element(loads) += std::min(rows, up(m, tile.rows) - r) * std::min(columns, up(n, tile.width) - c);
+        const std::int64_t all = up(m, tile.rows) * up(n, tile.width);
+        CHECK(std::ranges::max(loads) <= std::max(up(all, threads), all * 11 / (threads * 10)));
+        const std::string text = loops::print(loops::contract(planned.nest, tile), planned.numbers);
+        CHECK((text.find("prefetch m") != std::string::npos) == (tile.asks_ahead && tile.packs_columns));
+        prefetched += tile.asks_ahead && tile.packs_columns, shared += tile.shared;
+      }
+  CHECK(prefetched > 0);
+  CHECK(shared > 0);
 }
 
 TEST_CASE("loops: sums selected by a condition are skipped where it is false", "[loops]") {

@@ -575,6 +575,7 @@ unsigned Speller::lanes_of_rest(Id line) const {
       case Code::Slot:
       case Code::Constant:
       case Code::Prefetch:
+      case Code::PrefetchMemory:
       case Code::Guard: break;
       case Code::Op:
         if (k_.calls(l.op, l.dtype)) return lanes_of(line);  // a function for narrow vectors would be more code
@@ -1017,6 +1018,7 @@ void Speller::spell(Id i, const Line& l) {
     case Code::Op: values_[i] = op(l); return;
     case Code::Guard: values_[i] = holding_.contains(i) ? b_.getTrue() : guard(l); return;
     case Code::Prefetch: return prefetch(l);
+    case Code::PrefetchMemory: return prefetch_memory(l);
     case Code::Start: return start_in_scratch(i);
     case Code::Accumulate: return accumulate(i);
     case Code::Result: values_[i] = result(l); return;
@@ -1076,9 +1078,7 @@ void Speller::prefetch(const Line& l) {
   const auto wanted = static_cast<loops::Ahead>(l.bits >> 32);
   const auto level = wanted == loops::Ahead::Second ? Cache::Second : Cache::First;
   if (place == kNone) {
-    if (!f.stride[digit] || varies_by_derived(f)) return;
-    for (const Scope& s : scopes_)  // once for all unrolled iterations
-      if (s.index && !f.stride[s.digit] && number(s.index).value_or(0) != 0) return;
+    if (!f.stride[digit] || varies_by_derived(f) || is_asked_for(f)) return;
     const Scope* vector = vector_scope();
     Value* const ahead = in(scopes_[0], [&] {
       Value* far = b_.CreateMul(i64(l.count), f.stride[digit]);
@@ -1117,6 +1117,20 @@ void Speller::prefetch(const Line& l) {
   Value* to = bytes(here(Of::Load, l.at), away);
   Value* last = in(scopes_[0], [&] { return b_.CreateSub(b_.CreateMul(word(words_.extents + nest_.vector_loop()), i64(f.size)), i64(1)); });
   for (std::int64_t line = 0; line < kLines; ++line) ask_for(bytes(to, smaller(i64(line * kLine), last)), 1);
+}
+
+void Speller::prefetch_memory(const Line& l) {
+  const Form& f = form(Of::Memory, l.at);
+  Value* const step = f.stride[static_cast<Id>(l.bits)];
+  if (!step || is_asked_for(f)) return;
+  const Scope* vector = vector_scope();
+  const std::int64_t lanes = vector && f.stride[vector->digit] ? vector->lanes : 1;
+  ask_for(bytes(here(Of::Memory, l.at), b_.CreateMul(i64(l.count), step)), f.size * lanes);
+}
+
+// True if another unrolled iteration prefetches the same element.
+bool Speller::is_asked_for(const Form& f) const {
+  return std::ranges::any_of(scopes_, [&](const Scope& s) { return s.index && !f.stride[s.digit] && number(s.index).value_or(0) != 0; });
 }
 
 llvm::Value* Speller::load(const Line& l) {

@@ -196,6 +196,8 @@ class Speller : private Frame {
   void spell(Id i, const loops::Line& l);
   void hoist_behind();
   void prefetch(const loops::Line& l);
+  void prefetch_memory(const loops::Line& l);
+  bool is_asked_for(const Form& f) const;
   Value* load(const loops::Line& l);
   Value* sorted_out(Id access, unsigned stride, llvm::Type* type);
   bool varies_by_derived(const Form& form) const;  // along the vector loop

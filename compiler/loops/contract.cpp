@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -230,10 +232,10 @@ namespace {
 
 std::int64_t up(std::int64_t a, std::int64_t by) { return (a + by - 1) / by; }
 
-// Rows and vectors of a tile, and the cost of the result in such tiles, in vector multiplications.
+// Rows and vectors of a tile, and the costs of a step of the reduced loop of a tile and of the result, in vector multiplications.
 struct TileChoice {
   std::int64_t rows = 0, vectors = 0;
-  double cost = 0;
+  double step = 0, cost = 0;
 };
 
 constexpr double kPacked = 3, kTurned = 7, kGathered = 20;  // per vector, in vector multiplications
@@ -251,7 +253,8 @@ struct TileCosts {
 // with a tile's rows are read from the second-level cache.
 TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileCosts& costs) {
   constexpr std::int64_t in_flight = 8;      // multiplications in flight: two per cycle, each four cycles
-  constexpr double from_second = 0.75;       // per vector, in vector multiplications
+  constexpr double from_second = 0.25;       // per vector, in vector multiplications; the vectors are prefetched
+  constexpr double per_step = 1;             // loop and addresses, in vector multiplications
   constexpr std::int64_t read_in_place = 8;  // most unpacked rows, because each needs an address register
   constexpr std::int64_t heights[] = {2, 3, 4, 5, 6, 8, 9, 10, 12, 13, 14};
   TileChoice best;
@@ -263,11 +266,60 @@ TileChoice best_tile(std::int64_t m, std::int64_t n, std::int64_t k, const TileC
       if (r > most || (vectors > 2 && r < m && 3 * r < 2 * most)) continue;
       const std::int64_t row_tiles = up(m, r);
       const bool is_cached = std::min(k, ir::kRowBlock) * (vectors * costs.lanes + r) <= costs.cached;
-      const double step = static_cast<double>(std::max({r * vectors, r + vectors, in_flight})) + 0.5 +
+      const double step = static_cast<double>(std::max({r * vectors, r + vectors, in_flight})) + per_step +
                           (is_cached ? 0 : from_second * static_cast<double>(vectors));
       const double cost = step * static_cast<double>(row_tiles * column_tiles) +
                           (row_tiles >= kPackedFor ? costs.packing : costs.packing_few) * static_cast<double>(up(n, costs.lanes));
-      if (best.rows == 0 || cost < best.cost) best = {r, vectors, cost};
+      if (best.rows == 0 || cost < best.cost) best = {r, vectors, step, cost};
+    }
+  }
+  return best;
+}
+
+// Tiles of a contraction, and the costs of its tasks in vector multiplications: of a tile, of packing the rows or the columns of a tile, of
+// reading columns that are packed already, of a task, and of a phase that packs all columns.
+struct TaskCosts {
+  std::int64_t threads = 1, others = 1, row_tiles = 1, column_tiles = 1;  // others: iterations of the loops around rows and columns
+  double tile = 0, rows = 0, columns = 0, read = 0, task = 3'000, phase = 200'000;
+  double all_columns = 0;  // packing them once; 0 if no phase can do that
+};
+
+// True if the columns are packed once, because packing them for each task along the rows would take longer than the additional phase.
+bool packs_once(const TaskCosts& c, std::int64_t row_tasks) { return static_cast<double>(row_tasks - 1) * c.all_columns > c.phase; }
+
+// Time until all threads have completed tasks of `rows` by `columns` tiles. Tasks may be partial, and threads take them in turn.
+double time_of(const TaskCosts& c, std::int64_t rows, std::int64_t columns) {
+  const auto number = [](std::int64_t x) { return static_cast<double>(x); };
+  const std::int64_t row_tasks = up(c.row_tiles, rows), column_tasks = up(c.column_tiles, columns),
+                     tasks = c.others * row_tasks * column_tasks;
+  const bool once = packs_once(c, row_tasks);
+  const double of_columns = once ? c.read : c.columns;
+  const double longest = number(rows * columns) * c.tile + number(rows) * c.rows + number(columns) * of_columns + c.task;
+  const double all = number(c.others) * (number(c.row_tiles * c.column_tiles) * c.tile + number(c.row_tiles * column_tasks) * c.rows +
+                                         number(c.column_tiles * row_tasks) * of_columns) +
+                     number(tasks) * c.task;
+  const double even = all / number(c.threads);
+  const double time = c.threads == 1 ? all : std::min(number(up(tasks, c.threads)) * longest, even + longest);
+  return time + (once ? c.phase + c.all_columns / number(c.threads) : 0);
+}
+
+// Limits of a task in tiles, and of the number of tasks.
+struct TaskLimits {
+  std::int64_t fewest_rows = 1, most_rows = 1, most_columns = 1, most_tiles = 1, fewest_tasks = 1;
+};
+
+// Returns the rows and columns, in tiles, of the tasks that take the least time; the smallest tasks if no task is within the limits.
+std::pair<std::int64_t, std::int64_t> best_tasks(const TaskCosts& c, const TaskLimits& limits) {
+  std::pair best{limits.fewest_rows, std::int64_t{1}};
+  double least = std::numeric_limits<double>::infinity();
+  for (std::int64_t rows = limits.most_rows; rows >= limits.fewest_rows; --rows) {
+    const std::int64_t row_tasks = up(c.row_tiles, rows);
+    if (rows > limits.fewest_rows && up(c.row_tiles, row_tasks) < rows) continue;  // as many tasks as with fewer rows
+    for (std::int64_t columns = limits.most_columns; columns >= 1; --columns) {
+      const std::int64_t column_tasks = up(c.column_tiles, columns);
+      if (up(c.column_tiles, column_tasks) < columns || rows * columns > limits.most_tiles) continue;
+      if (c.others * row_tasks * column_tasks < limits.fewest_tasks) continue;
+      if (const double time = time_of(c, rows, columns); time < least) best = {rows, columns}, least = time;
     }
   }
   return best;
@@ -296,7 +348,7 @@ Arrangement arranged(const Nest& nest, const Contraction& c, std::int64_t m, std
     for (const std::int64_t rows : {2, 3, 4, 5, 6, 8, 10}) {
       if (rows < m || rows + lanes + 1 > registers) continue;
       const double cost = static_cast<double>(k * up(n, lanes)) * (static_cast<double>(rows) + in_place);
-      if (cost < a.cost) a.tile = {rows, 1, 0}, a.cost = cost, a.is_direct = true;
+      if (cost < a.cost) a.tile = {rows, 1, static_cast<double>(rows) + in_place, 0}, a.cost = cost, a.is_direct = true;
       break;
     }
   }
@@ -326,8 +378,6 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
                  ScheduleNumbers& schedule) {
   constexpr std::int64_t few_tiles = 64;  // per thread; with fewer tiles there is one task per thread
   constexpr std::int64_t items_per_thread = 4;
-  constexpr std::int64_t fewest_tiles =
-      8;  // per task along each loop, if possible; each packed operand serves the tiles of the other operand
   constexpr std::int64_t most_columns = 512;     // per task, because the trees of a task are as large as its part of the result
   constexpr std::int64_t products_at_once = 64;  // products that take as long as one unit of item_work
   Contraction c = contraction_of(nest);
@@ -363,8 +413,10 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   if (tile.packs_rows && tile.one_block && !rows_across)  // short rows are close together and occupy fewer cache lines
     if (const std::uint64_t pitch = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(k, 32))); pitch < ir::kRowBlock)
       tile.pitch = static_cast<std::uint8_t>(pitch);
-  tile.asks_ahead =
-      !tile.packs_columns && !across && n * k * static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype)) > target.l2_bytes;
+  const auto size_of_column = static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype));
+  if (tile.packs_columns)  // the strip of a tile does not stay in the first-level cache beside the rows
+    tile.asks_ahead = std::min(k, ir::kRowBlock) * (tile.rows + tile.width) * size_of_column * 4 > target.l1_bytes * 3;
+  else tile.asks_ahead = !across && n * k * size_of_column > target.l2_bytes;
   if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
 
   // ---- tasks: the packed rows of a block take an eighth of the second-level cache
@@ -372,46 +424,40 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   const std::int64_t strip = std::min(k, ir::kRowBlock) * tile.rows * static_cast<std::int64_t>(size_of(nest.body[c.rows].dtype));
   std::int64_t others = 1;
   for (Id l = 0; l + 1 < nest.outer; ++l) others *= numbers.extents[l];
-  std::int64_t columns = std::clamp<std::int64_t>(most_columns / tile.width, 1, column_tiles),
-               rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles);
-  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1) {
-    // trees of sums take a quarter of the second-level cache
-    const std::int64_t tree = columns * tile.width * tile.rows * static_cast<std::int64_t>(size_of(dtype)) * levels;
-    rows = std::clamp<std::int64_t>(target.l2_bytes / 4 / tree, 1, rows);
-  }
-  if (options.strip > 0) rows = std::min(up(options.strip, tile.rows), row_tiles);
-  const auto items = [&] { return others * up(column_tiles, columns) * up(row_tiles, rows); };
-  // True if there are enough tasks and they load the threads evenly.
-  const auto is_even = [&](std::int64_t least) { return items() >= least && up(items(), threads) * threads * 8 <= items() * 9; };
-  std::int64_t least = 1;
-  bool shared = false;
+  TaskLimits limits{.fewest_rows = 1,
+                    .most_rows = std::clamp<std::int64_t>(target.l2_bytes / 8 / strip, 1, row_tiles),
+                    .most_columns = std::clamp<std::int64_t>(most_columns / tile.width, 1, column_tiles),
+                    .most_tiles = row_tiles * column_tiles,
+                    .fewest_tasks = 1};
+  if (const int levels = std::bit_width(static_cast<std::uint64_t>(up(k, ir::kRowBlock))); levels > 1)  // trees of sums: half of that cache
+    limits.most_tiles = target.l2_bytes / 2 / (levels * static_cast<std::int64_t>(size_of(dtype)) * tile.rows * tile.width);
+  if (options.strip > 0) limits.fewest_rows = limits.most_rows = std::min(up(options.strip, tile.rows), row_tiles);
+  TaskCosts costs{.threads = 1, .others = others, .row_tiles = row_tiles, .column_tiles = column_tiles};
   if (options.strip == 0 && threads > 1 && schedule.work >= options.split_work) {
-    least = threads * std::clamp<std::int64_t>(others * row_tiles * column_tiles / (few_tiles * threads), 1, items_per_thread);
-    shared = true;
+    limits.fewest_tasks =
+        threads * std::clamp<std::int64_t>(others * row_tiles * column_tiles / (few_tiles * threads), 1, items_per_thread);
+    costs.threads = threads;
   }
-  if (options.item_work > 0) least = std::max(least, schedule.work / (products_at_once * options.item_work));
-  const auto is_enough = [&] { return shared ? is_even(least) : items() >= least; };
-  for (const std::int64_t fewest : {fewest_tiles, std::int64_t{1}})
-    while (!is_enough() && std::max(rows, columns) > fewest && (fewest > 1 || items() < 8 * least))
-      if ((rows * tile.rows > columns * tile.width && rows > fewest) || columns <= fewest) rows = up(rows, 2);
-      else columns = up(columns, 2);
-  columns = up(column_tiles, up(column_tiles, columns));  // tasks of similar size
-  if (options.strip == 0) rows = up(row_tiles, up(row_tiles, rows));
-  // Packs the columns once for all tasks if repeated packing would take longer than the extra phase, at whose end threads wait.
-  schedule.phases = 1, schedule.shared_bytes = 0;
-  if (tile.packs_columns && options.strip == 0 && options.bytes_beside == 0 && up(row_tiles, rows) > 1) {
-    constexpr double a_vector = 3, a_phase = 200'000;  // in vector multiplications
+  if (options.item_work > 0) limits.fewest_tasks = std::max(limits.fewest_tasks, schedule.work / (products_at_once * options.item_work));
+  constexpr double a_row_vector = 3, a_column_vector = 3, a_read = 2;
+  const auto steps = static_cast<double>(k), vectors = static_cast<double>(chosen.tile.vectors);
+  costs.tile = steps * chosen.tile.step;
+  costs.rows = tile.packs_rows ? steps * a_row_vector * static_cast<double>(tile.rows) / static_cast<double>(lanes) : 0;
+  costs.columns = steps * vectors * (tile.packs_columns ? a_column_vector : a_read);
+  costs.read = steps * vectors * a_read;
+  if (tile.packs_columns && options.strip == 0 && options.bytes_beside == 0) {
     tile.shared = true;
-    schedule.shared_bytes = shared_bytes(nest, numbers, tile);
-    const double vectors = static_cast<double>(schedule.shared_bytes) / target.vector_bytes * static_cast<double>(up(row_tiles, rows) - 1);
-    if (vectors * a_vector > a_phase) schedule.phases = 2;
-    else tile.shared = false, schedule.shared_bytes = 0;
+    costs.all_columns = a_column_vector * static_cast<double>(shared_bytes(nest, numbers, tile) / target.vector_bytes);
   }
+  const auto [rows, columns] = best_tasks(costs, limits);
+  schedule.phases = 1, schedule.shared_bytes = 0;
+  tile.shared = tile.shared && packs_once(costs, up(row_tiles, rows));
+  if (tile.shared) schedule.phases = 2, schedule.shared_bytes = shared_bytes(nest, numbers, tile);
   schedule.tile = columns * tile.width;
   schedule.tile_outer = rows * tile.rows;
   if (tile.swapped) std::swap(schedule.tile, schedule.tile_outer);
   schedule.tile_rows = 1;
-  schedule.items = items();
+  schedule.items = others * up(column_tiles, columns) * up(row_tiles, rows);
   return true;
 }
 
@@ -521,7 +567,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
     s(leave_out(s.program(), s.around(summed), condition));
 
   // ---- prefetches of the next iterations' columns; each is in another row, which the hardware does not predict
-  if (tile.asks_ahead) s.ask_ahead_along(column, summed);
+  if (tile.asks_ahead && !tile.packs_columns) s.ask_ahead_along(column, summed);
 
   // ---- operands that are read many times are packed in the order in which they are read
   const auto part = [](Id root, Digit::Kind kind, std::int64_t by) { return Memory::Part{root, kind, by}; };
@@ -573,6 +619,10 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
       layout.push_back(part(c.reduced_loop, Inner, ir::kRowBlock));
     }
     s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
+  }
+  if (tile.asks_ahead && tile.packs_columns) {
+    constexpr std::uint8_t kSteps = 16;
+    s(prefetch(s.program(), operand_line(s.program(), !is_second), s.around(summed), kSteps));
   }
   // Blocks of zeros are common in large operands only: causal attention, triangular matrices.
   if (outside && tile.packs_rows && tile.packs_columns) s(skip_zeros(s.program(), s.around(summed)));

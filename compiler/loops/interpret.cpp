@@ -358,7 +358,8 @@ class Interpreter {
   void step(Id i, const Line& line) {
     switch (line.code) {
       case Code::Loop:
-      case Code::Prefetch: break;
+      case Code::Prefetch:
+      case Code::PrefetchMemory: break;
       case Code::Start: sums_[line.at].clear(); break;
       case Code::Load: values_[i] = holds(line) ? read(line.at) : 0; break;
       case Code::Store:

@@ -156,8 +156,10 @@ class Printer {
       case Code::Keep: return fmt::format("keep m{}{} = {}", l.at, loops(p_.memories[l.at].axes), name(l.a));
       case Code::Recall: return value(fmt::format("recall m{}{}", l.at, loops(p_.memories[l.at].axes)));
       case Code::Prefetch:
-        return fmt::format("prefetch {} for {} of {}{}", element(l.at), l.count, digit(static_cast<Id>(l.bits)),
-                           std::array{"", " in the second-level cache", " if it is near"}[l.bits >> 32]);
+      case Code::PrefetchMemory:
+        return fmt::format("prefetch {} for {} of {}{}",
+                           l.code == Code::Prefetch ? element(l.at) : fmt::format("m{}{}", l.at, loops(p_.memories[l.at].axes)), l.count,
+                           digit(static_cast<Id>(l.bits)), std::array{"", " in the second-level cache", " if it is near"}[l.bits >> 32]);
       case Code::Halve: return value(fmt::format("halve a{}", l.at));
       case Code::Scan: return value(fmt::format("scan a{} {} {}", l.at, ir::info(l.op).text, operands(l)));
     }

@@ -68,7 +68,8 @@ enum class Code : std::uint8_t {
   // at: an access. Prefetches its element `count` iterations ahead of the digit in the low 32 bits of `bits`; the high bits are an Ahead. A
   // hint without effect on values.
   Prefetch,
-  Scan,  // at: an accumulator, to which a is added; returns the running value
+  PrefetchMemory,  // at: a memory; like Prefetch, for the value that Recall reads
+  Scan,            // at: an accumulator, to which a is added; returns the running value
 };
 
 /// Cache level of a prefetch: the first level, the second level, or the first level if it also has room for the elements read in between.

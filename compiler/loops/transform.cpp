@@ -134,7 +134,7 @@ Program without_dead_lines(const Program& p) {
       bool is_live = live[i] || l.code == Code::Prefetch || l.code == Code::Store || l.code == Code::AddTo ||
                      (l.code == Code::Place && stays[l.of] == i);
       if (l.code == Code::Accumulate || l.code == Code::Start) is_live = live_sum[l.at];
-      if (l.code == Code::Hold || l.code == Code::Keep) is_live = live_memory[l.at];
+      if (l.code == Code::Hold || l.code == Code::Keep || l.code == Code::PrefetchMemory) is_live = live_memory[l.at];
       if (l.code == Code::Loop) is_live = std::find(live.begin() + i + 1, live.begin() + l.end, true) != live.begin() + l.end;
       for (const Derived& d : p.nest.derived) is_live |= d.place != Derived::kNone && d.place == l.of;
       if (!is_live) continue;
@@ -577,13 +577,15 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
 namespace {
 
 Line prefetch_of(const Line& load, Id digit, std::uint16_t count, Ahead ahead) {
-  return {.code = Code::Prefetch, .count = count, .at = load.at, .bits = digit | static_cast<std::uint64_t>(ahead) << 32};
+  const Code code = load.code == Code::Recall ? Code::PrefetchMemory : Code::Prefetch;
+  return {.code = code, .count = count, .at = load.at, .bits = digit | static_cast<std::uint64_t>(ahead) << 32};
 }
 
 }  // namespace
 
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at, Ahead ahead) {
-  if (line >= program.lines.size() || program.lines[line].code != Code::Load) return fmt::format("line {} is not a load", line);
+  if (line >= program.lines.size() || (program.lines[line].code != Code::Load && program.lines[line].code != Code::Recall))
+    return fmt::format("line {} is not a load", line);
   if (!is_loop(program, loop)) return no_loop(loop);
   if (at == kNone) at = line;
   if (at >= program.lines.size()) return fmt::format("line {} does not exist", at);

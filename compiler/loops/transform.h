@@ -83,8 +83,8 @@ Transformed leave_out(const Program& program, Id loop, Id condition);
 /// finite. Masks and triangular matrices have such blocks.
 Transformed skip_zeros(const Program& program, Id loop);
 
-/// Prefetches the element that the load at line `line` reads `count` iterations later in the enclosing loop at line `loop`. The prefetch is
-/// at the load, or before line `at` of the same loop. Loops that are not open there count as being at their start.
+/// Prefetches the element that the load or recall at line `line` reads `count` iterations later in the enclosing loop at line `loop`. The
+/// prefetch is at that line, or before line `at` of the same loop. Loops that are not open there count as being at their start.
 Transformed prefetch(const Program& program, Id line, Id loop, std::uint8_t count, Id at = kNone, Ahead ahead = Ahead::First);
 
 /// Prefetches for several loads, each at the load, the element `bytes` bytes ahead. The elements of consecutive iterations must be

@@ -133,6 +133,7 @@ class Verifier {
       case Code::Hold:
       case Code::Keep:
       case Code::Prefetch:
+      case Code::PrefetchMemory:
       case Code::Accumulate: return fail(fmt::format("reads line {}, which has no value", o));
       default: return;
     }
@@ -181,7 +182,8 @@ class Verifier {
     switch (l.code) {
       case Code::Loop: return loop(l);
       case Code::Load: return access(l);
-      case Code::Prefetch: return prefetch(l);
+      case Code::Prefetch:
+      case Code::PrefetchMemory: return prefetch(l);
       case Code::Store:
       case Code::AddTo: wants(l.a != kNone, "stores nothing"); return store(l);
       case Code::Index: return map(l.at);
@@ -256,7 +258,8 @@ class Verifier {
     for (Id i = line_ + 1; i < l.end; ++i) {
       const Line& in = p_.lines[i];
       if (in.code == Code::Accumulate && adds == kNone) adds = i;
-      else if (in.code == Code::Loop ? in.bind != Bind::Unrolled && in.bind != Bind::Vector : in.code != Code::Recall)
+      else if (in.code == Code::Loop ? in.bind != Bind::Unrolled && in.bind != Bind::Vector
+                                     : in.code != Code::Recall && in.code != Code::PrefetchMemory)
         return fail("skips lines that are not sums of products");
     }
     if (l.bind != Bind::Serial || l.padded || l.peeled || adds == kNone) return fail("skips zeros, but is not a serial loop over products");
@@ -272,8 +275,12 @@ class Verifier {
 
   // Checks a prefetch: the loop of its digit must be open. Other loops may be closed.
   void prefetch(const Line& l) {
-    if (l.at >= nest_.accesses.size()) return fail("refers to an access that does not exist");
-    static_cast<void>(loops_of_map(nest_.accesses[l.at].linear));
+    if (l.code == Code::PrefetchMemory) {
+      memory(l);
+    } else {
+      if (l.at >= nest_.accesses.size()) return fail("refers to an access that does not exist");
+      static_cast<void>(loops_of_map(nest_.accesses[l.at].linear));
+    }
     if (std::ranges::find(digits_, static_cast<Id>(l.bits)) == digits_.end()) fail("prefetches along a loop that is not open");
   }
 

@@ -27,7 +27,7 @@ struct RegisterTile {
   bool swapped = false;     // rows and columns are exchanged: vectors run along the last outer loop
   // Packed rows: elements between two rows, at least the number of reduced elements. 0: a summation block.
   std::uint8_t pitch = 0;
-  bool asks_ahead = false;  // prefetches columns that are not packed and exceed the second-level cache
+  bool asks_ahead = false;  // prefetches columns that exceed the first-level cache, if they are packed, or the second
   bool operator==(const RegisterTile&) const = default;
 };
 
