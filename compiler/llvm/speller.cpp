@@ -1123,6 +1123,12 @@ void Speller::prefetch_memory(const Line& l) {
   const Form& f = form(Of::Memory, l.at);
   Value* const step = f.stride[static_cast<Id>(l.bits)];
   if (!step || is_asked_for(f)) return;
+  constexpr std::int64_t kLine = 64;
+  for (const Scope& s : scopes_) {  // once for the unrolled iterations in a cache line
+    if (!s.index || !f.stride[s.digit]) continue;
+    const std::optional<std::int64_t> index = number(s.index), by = number(f.stride[s.digit]);
+    if (index && by && *index > 0 && *index * *by / kLine == (*index - 1) * *by / kLine) return;
+  }
   const Scope* vector = vector_scope();
   const std::int64_t lanes = vector && f.stride[vector->digit] ? vector->lanes : 1;
   ask_for(bytes(here(Of::Memory, l.at), b_.CreateMul(i64(l.count), step)), f.size * lanes);

@@ -599,16 +599,18 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
                                  part(c.column_loop, Inner, tile.width)});
     s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
   }
+  const bool across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
   if (tile.packs_rows) {
     s(stage(s.program(), operand_line(s.program(), is_second), s.around(column_tiles)));
     const Id at = s.last_memory();
     std::vector<Memory::Part> layout = {part(c.row_loop, Outer, tile.rows), part(c.row_loop, Inner, tile.rows)};
     s(pad(s.program(), s.loop(row, at)));
-    s.ask_ahead(row, at);
-    if (is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop)) {
+    if (across) {  // long rows of the operand: several strips at once
+      s.inside(row_tiles, at);
+      s.ask_ahead(k, at);
       s(bind(s.program(), s.loop(row, at), Bind::Vector));
       layout.insert(layout.begin() + 1, part(c.reduced_loop, Whole, 0));
-    } else if (tile.pitch > 0) {
+    } else if (s.ask_ahead(row, at); tile.pitch > 0) {
       s(interchange(s.program(), s.loop(k, at)));
       s(bind(s.program(), s.loop(k, at), Bind::Vector));
       layout.push_back({c.reduced_loop, Whole, tile.pitch, true});
@@ -623,6 +625,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   if (tile.asks_ahead && tile.packs_columns) {
     constexpr std::uint8_t kSteps = 16;
     s(prefetch(s.program(), operand_line(s.program(), !is_second), s.around(summed), kSteps));
+    if (tile.packs_rows && across) s(prefetch(s.program(), operand_line(s.program(), is_second), s.around(summed), kSteps));
   }
   // Blocks of zeros are common in large operands only: causal attention, triangular matrices.
   if (outside && tile.packs_rows && tile.packs_columns) s(skip_zeros(s.program(), s.around(summed)));
