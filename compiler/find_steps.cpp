@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/join_equal.h"
 #include "compiler/rewrite.h"
 #include "compiler/step_body.h"
 #include "ir/steps.h"
@@ -541,10 +542,7 @@ class Finder {
 
 // Replaces scalar parameters of equal type and value by the first of them.
 Graph with_equal_slots_joined(const Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
-  std::map<std::pair<DType, std::uint64_t>, std::uint64_t> first;
-  std::vector<std::uint64_t> joined(graph.slots.size());
-  for (std::uint32_t s = 0; s < graph.slots.size(); ++s)
-    joined[s] = is_brought(s) ? s : first.try_emplace({graph.slots[s].dtype, graph.slots[s].bits}, s).first->second;
+  const std::vector<std::uint32_t> joined = equal_slots(graph, is_brought);
   return rewrite(graph, [&](Graph& to, Node node) {
     if (node.op == Op::Slot) node.bits = joined[node.bits];
     return to.add(node);

@@ -10,6 +10,7 @@
 #include "compiler/find_steps.h"
 #include "compiler/fuse.h"
 #include "compiler/halves.h"
+#include "compiler/join_equal.h"
 #include "compiler/join_steps.h"
 #include "compiler/relax.h"
 #include "compiler/reroll.h"
@@ -57,6 +58,7 @@ Graph run_unroll(Graph graph, const PassOptions&) {
   std::optional<Graph> unrolled = unroll(graph);
   return unrolled ? ir::prune(*std::move(unrolled)) : std::move(graph);
 }
+Graph run_join_equal(Graph graph, const PassOptions& options) { return join_equal(std::move(graph), options.is_brought); }
 Graph run_routine_operands(Graph graph, const PassOptions&) { return copy_routine_operands(std::move(graph)); }
 Graph run_copy_results(Graph graph, const PassOptions&) { return copy_results(std::move(graph)); }
 
@@ -77,6 +79,7 @@ constexpr Pass kPasses[] = {
     {"join steps", run_join_steps, runs_steps, kWrittenOut, true},
     {"reroll", run_reroll, fuses, kOneByOne, true},
     {"unroll", run_unroll, fuses, kOneByOne, true},
+    {"join equal", run_join_equal, fuses, kOneByOne, true},
     {"routine operands", run_routine_operands, compiles, kInterpreted, true},
     {"copy results", run_copy_results, compiles, kInterpreted, false},
 };

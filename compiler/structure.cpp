@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "compiler/fuse.h"
+#include "compiler/join_equal.h"
 #include "compiler/lists.h"
 #include "compiler/recompute.h"
 #include "compiler/unroll.h"
@@ -62,7 +63,8 @@ bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
     if (known.inputs[i].name != graph.inputs[i].name || known.inputs[i].node != graph.inputs[i].node) return false;
   for (std::size_t i = 0; i < known.slots.size(); ++i)
     if (known.slots[i].dtype != graph.slots[i].dtype) return false;
-  std::vector<ListId> renamed;  // compared shapes, with their renamed lists
+  if (equal_slots(known) != equal_slots(graph)) return false;  // values of equal literals may be joined
+  std::vector<ListId> renamed;                                 // compared shapes, with their renamed lists
   for (NodeId id = 0; id < known.size(); ++id) {
     const Node a = known[id], b = graph[id];
     if (a.op != b.op || a.dtype != b.dtype || a.bits != b.bits || !std::ranges::equal(known.operands(id), graph.operands(id)) ||
