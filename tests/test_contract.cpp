@@ -634,6 +634,7 @@ TEST_CASE("contract: tiles that are completely masked change no bit", "[contract
 }
 
 TEST_CASE("contract: skipping blocks of zeros changes no bit", "[contract]") {
+  const auto tiny = [](DType dtype) { return dtype == f32 ? 1e-30 : 1e-200; };  // its square rounds to 0
   // Columns of y: all negative, with an infinity, with a NaN, and of both signs.
   for (const auto& [formula, x, y] :
        {std::tuple<const char*, std::vector<std::int64_t>, std::vector<std::int64_t>>{"tril(x) @ y", {600, 600}, {600, 70}},
@@ -645,8 +646,18 @@ TEST_CASE("contract: skipping blocks of zeros changes no bit", "[contract]") {
       INFO(formula);
       const ir::Graph graph = optimised(formula, {{"x", x}, {"y", y}}, dtype);
       std::vector<ir::Buffer> arguments = values_for(graph, false);
-      ir::Buffer& b = arguments[1];
+      const std::size_t first = arguments[0].shape == x ? 0 : 1;  // the inputs are in the formula's order
+      ir::Buffer &a = arguments[first], &b = arguments[1 - first];
+      REQUIRE(a.shape == x);
+      REQUIRE(b.shape == y);
       const bool is_transposed = y[0] == 70;
+      for (const std::size_t row : {std::size_t{50}, std::size_t{60}, std::size_t{590}})  // positive: each in one row and one column
+        for (std::size_t k = 0; k < 600; ++k)
+          for (const std::size_t at : {row * 600 + k, k * 600 + row}) {
+            const double scale = row == 50 ? 1 : k % 50 == 1 ? 0 : tiny(dtype);
+            const std::uint64_t bits = ir::bits_of(dtype, std::abs(element(a, at)) * scale);
+            std::memcpy(a.bytes.data() + at * size_of(dtype), &bits, size_of(dtype));
+          }
       for (std::int64_t k = 0; k < 600; ++k)
         for (std::int64_t j = 0; j < 70; ++j) {
           const auto at = static_cast<std::size_t>(is_transposed ? j * 600 + k : k * 70 + j);
@@ -654,6 +665,8 @@ TEST_CASE("contract: skipping blocks of zeros changes no bit", "[contract]") {
           if (j < 33) v = -std::abs(v);
           if (j == 40 && k == 500) v = std::numeric_limits<double>::infinity();
           if (j == 69 && k == 300) v = std::numeric_limits<double>::quiet_NaN();
+          if (j == 34) v = k >= 100 && k < 256 ? 1.0 : -0.0;  // products of row 50: -0, then +0 in zeros behind them, in the first block
+          if (j == 35) v = k % 50 == 1 ? 1.0 : -tiny(dtype);  // products of rows 60 and 590 round to -0, behind zeros
           const std::uint64_t bits = ir::bits_of(dtype, v);
           std::memcpy(b.bytes.data() + at * size_of(dtype), &bits, size_of(dtype));
         }

@@ -294,12 +294,16 @@ llvm::Value* Speller::is_needed(Id loop) {
   return width_of(any) ? b_.CreateOrReduce(any) : any;
 }
 
-void Speller::skip_zeros(Id line, const std::vector<Id>& sums, BasicBlock* after) {
+// Returns the iterations of a loop over products without those at its start or at its end whose rows are all +0. They are left out if all
+// columns are finite: their products are zeros, which change only sums of zeros. Such sums are added again, from all iterations. If all
+// rows are +0, each sum is +0 if its column has an element without a sign.
+Speller::Range Speller::without_zeros(Id line, const std::vector<Id>& sums) {
   const Line& l = p_.lines[line];
+  Value* const n = count(l.at);
   Id add = line, vector = line;
   while (p_.lines[add].code != Code::Accumulate) ++add;
   while (vector < add && (p_.lines[vector].code != Code::Loop || p_.lines[vector].bind != Bind::Vector)) ++vector;
-  if (vector == add) return;
+  if (vector == add) return {};
   const Id lane = p_.lines[vector].at;
   Operand rows{p_.lines[add].a, l.at, {}}, columns{p_.lines[add].b, l.at, {}};
   if (stride_of(rows, lane)) std::swap(rows.recall, columns.recall);
@@ -308,21 +312,90 @@ void Speller::skip_zeros(Id line, const std::vector<Id>& sums, BasicBlock* after
     for (Operand* o : {&rows, &columns})
       if (stride_of(*o, p_.lines[i].at)) o->unrolled.push_back(p_.lines[i].at);
   }
-  if (rows.unrolled.size() != 1 || columns.unrolled.size() > 1 || stride_of(rows, lane) || !stride_of(columns, lane)) return;
+  if (rows.unrolled.size() != 1 || columns.unrolled.size() > 1 || stride_of(rows, lane) || !stride_of(columns, lane)) return {};
   const auto size = static_cast<std::int64_t>(size_of(p_.lines[rows.recall].dtype));
   if (std::ranges::none_of(std::array{l.at, rows.unrolled[0]},
                            [&](Id d) { return stride_of(rows, d) && number(stride_of(rows, d)) == size; }))
-    return;
+    return {};
   for (const Operand& o : {rows, columns}) here(Of::Memory, p_.lines[o.recall].at);  // the addresses are needed on all paths
-  Value* const n = count(l.at);
-  BasicBlock* const run = block();
-  unless_zero(rows, n, run);
-  unless_plain(columns, {.digit = lane, .index = i64(0), .read = i64(0), .lanes = lanes_of(vector)}, n, run);
+  Range range{variable(b_.getInt64Ty()), variable(b_.getInt64Ty()), variable(b_.getInt1Ty())};
+  const auto set = [&](Value* begin, Value* end, Value* is_part) {
+    b_.CreateStore(begin, range.begin);
+    b_.CreateStore(end, range.end);
+    b_.CreateStore(is_part, range.is_part);
+  };
+  set(i64(0), n, b_.getFalse());
+  const auto has_all = [&](Id digit) { return b_.CreateICmpEQ(count(digit), i64(*iterations_known(digit))); };
+  // Sums beyond the end of the result are zeros, so that they would all be added again.
+  Value* const is_whole =
+      b_.CreateAnd(has_all(rows.unrolled[0]), has_all(columns.unrolled.empty() ? lane : p_.digits[columns.unrolled[0]].parent));
+  llvm::AllocaInst* const known = variable(b_.getInt8Ty());  // Columns of the strip, 0 until they are examined
+  std::size_t depth = scopes_.size() - 1;
+  while (depth > 0 && (scopes_[depth].digit == kNone || !stride_of(columns, scopes_[depth].digit))) --depth;
+  in(around_copies(depth), [&] { return b_.CreateStore(b_.getInt8(0), known); });
+  BasicBlock *const front = block(), *const check = block(), *const examine = block(), *const checked = block(), *const leave = block(),
+                    *const run = block();
+  Value* const last = without_zeros(rows, n, true);
+  BasicBlock* const has_last = b_.GetInsertBlock();
+  b_.CreateCondBr(b_.CreateICmpSLT(last, n), check, front);
+  b_.SetInsertPoint(front);
+  Value* const first = without_zeros(rows, n, false);
+  BasicBlock* const has_first = b_.GetInsertBlock();
+  b_.CreateCondBr(b_.CreateICmpSGT(first, i64(0)), check, run);
+  b_.SetInsertPoint(check);
+  const auto either = [&](Value* of_last, Value* of_first) {
+    llvm::PHINode* const chosen = b_.CreatePHI(of_last->getType(), 2);
+    chosen->addIncoming(of_last, has_last);
+    chosen->addIncoming(of_first, has_first);
+    return chosen;
+  };
+  Value *const begin = either(i64(0), first), *const end = either(last, n);
+  b_.CreateCondBr(b_.CreateICmpEQ(b_.CreateLoad(b_.getInt8Ty(), known), b_.getInt8(0)), examine, checked);
+  b_.SetInsertPoint(examine);
+  b_.CreateStore(examined(columns, {.digit = lane, .index = i64(0), .read = i64(0), .lanes = lanes_of(vector)}, n), known);
+  b_.CreateBr(checked);
+  b_.SetInsertPoint(checked);
+  Value *const all = b_.CreateICmpEQ(end, i64(0)), *const columns_are = b_.CreateLoad(b_.getInt8Ty(), known);
+  Value* const wanted = b_.CreateSelect(all, b_.getInt8(kPlain), b_.getInt8(kFinite));
+  b_.CreateCondBr(b_.CreateAnd(b_.CreateICmpUGE(columns_are, wanted), b_.CreateOr(all, is_whole)), leave, run);
+  b_.SetInsertPoint(leave);
+  set(begin, end, b_.CreateNot(all));
+  each_variable(sums, [&](Value* v) { return b_.CreateSelect(all, llvm::Constant::getNullValue(v->getType()), v); });
+  b_.CreateBr(run);
+  b_.SetInsertPoint(run);
+  return range;
+}
+
+template <class F> void Speller::each_variable(const std::vector<Id>& sums, F change) {
   for (const Id a : sums)
     for (const auto& [index, variables] : registers_[a].values)
-      for (llvm::AllocaInst* v : variables) b_.CreateStore(llvm::Constant::getNullValue(v->getAllocatedType()), v);
-  b_.CreateBr(after);
+      for (llvm::AllocaInst* v : variables) b_.CreateStore(change(b_.CreateLoad(v->getAllocatedType(), v)), v);
+}
+
+// Emits the loop over a range of the products, and once more over all of them if a sum of a part is zero.
+template <class F> void Speller::loop_over(const Range& range, Value* n, const std::vector<Id>& sums, F&& f) {
+  std::vector<Value*> starts;
+  each_variable(sums, [&](Value* v) { return starts.emplace_back(v); });
+  BasicBlock *const run = block(), *const test = block(), *const again = block(), *const after = block();
+  b_.CreateBr(run);
   b_.SetInsertPoint(run);
+  loop(b_.CreateLoad(b_.getInt64Ty(), range.begin), b_.CreateLoad(b_.getInt64Ty(), range.end), i64(1), f);
+  b_.CreateCondBr(b_.CreateLoad(b_.getInt1Ty(), range.is_part), test, after);
+  b_.SetInsertPoint(test);
+  Value* zero = nullptr;
+  each_variable(sums, [&](Value* v) {
+    Value* const is_zero = b_.CreateFCmpOEQ(v, llvm::Constant::getNullValue(v->getType()));
+    zero = zero ? b_.CreateOr(zero, is_zero) : is_zero;
+    return v;
+  });
+  b_.CreateCondBr(width_of(zero) ? b_.CreateOrReduce(zero) : zero, again, after);
+  b_.SetInsertPoint(again);
+  b_.CreateStore(i64(0), range.begin);
+  b_.CreateStore(n, range.end);
+  b_.CreateStore(b_.getFalse(), range.is_part);
+  each_variable(sums, [&, next = std::size_t{0}](Value*) mutable { return starts[next++]; });
+  b_.CreateBr(run);
+  b_.SetInsertPoint(after);
 }
 
 llvm::Value* Speller::stride_of(const Operand& o, Id digit) { return form(Of::Memory, p_.lines[o.recall].at).stride[digit]; }
@@ -338,18 +411,21 @@ llvm::Value* Speller::bits_of(const Operand& o, std::initializer_list<Scope> loo
   return b_.CreateBitCast(v, v->getType()->getWithNewType(b_.getIntNTy(v->getType()->getScalarSizeInBits())));
 }
 
-// Vectors run along the reduced loop, or along the rows if these are adjacent.
-void Speller::unless_zero(const Operand& rows, Value* n, BasicBlock* run) {
+// Returns the end of the iterations of the reduced loop whose rows are not all +0, or their begin, among the first n; 0 or n if there are
+// none. Vectors run along the reduced loop, or along the rows if these are adjacent.
+llvm::Value* Speller::without_zeros(const Operand& rows, Value* n, bool at_end) {
   const auto size = static_cast<std::int64_t>(size_of(p_.lines[rows.recall].dtype));
   const bool by_row = number(stride_of(rows, rows.reduced)) != size;
   const unsigned width = static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(size);
   const std::int64_t height = *iterations_known(rows.unrolled[0]), times = by_row ? (height + width - 1) / width : height;
-  BasicBlock *before = b_.GetInsertBlock(), *head = block(), *test = block(), *next = block();
+  Value* const step = i64(by_row ? 1 : width);
+  Value* const start = at_end ? b_.CreateMul(b_.CreateUDiv(b_.CreateSub(n, i64(1)), step), step) : i64(0);
+  BasicBlock *before = b_.GetInsertBlock(), *head = block(), *test = block(), *none = block(), *done = block();
   b_.CreateBr(head);
   b_.SetInsertPoint(head);
   llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-  i->addIncoming(i64(0), before);
-  b_.CreateCondBr(b_.CreateICmpSLT(i, n), test, next);
+  i->addIncoming(start, before);
+  b_.CreateCondBr(at_end ? b_.CreateICmpSGE(i, i64(0)) : b_.CreateICmpSLT(i, n), test, none);
   b_.SetInsertPoint(test);
   Value* any = nullptr;
   for (std::int64_t r = 0; r < times; ++r) {
@@ -362,14 +438,22 @@ void Speller::unless_zero(const Operand& rows, Value* n, BasicBlock* run) {
     bits = b_.CreateSelect(vector.mask, bits, llvm::Constant::getNullValue(bits->getType()));
     any = any ? b_.CreateOr(any, bits) : bits;
   }
-  i->addIncoming(b_.CreateAdd(i, i64(by_row ? 1 : width)), b_.GetInsertBlock());
-  b_.CreateCondBr(b_.CreateOrReduce(b_.CreateICmpNE(any, llvm::Constant::getNullValue(any->getType()))), run, head);
-  b_.SetInsertPoint(next);
+  BasicBlock* const tested = b_.GetInsertBlock();
+  Value* const found = at_end ? smaller(b_.CreateAdd(i, step), n) : i;
+  i->addIncoming(at_end ? b_.CreateSub(i, step) : b_.CreateAdd(i, step), tested);
+  b_.CreateCondBr(b_.CreateOrReduce(b_.CreateICmpNE(any, llvm::Constant::getNullValue(any->getType()))), done, head);
+  b_.SetInsertPoint(none);
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  llvm::PHINode* const result = b_.CreatePHI(b_.getInt64Ty(), 2);
+  result->addIncoming(found, tested);
+  result->addIncoming(at_end ? i64(0) : n, none);
+  return result;
 }
 
-// Collects the conjunction of all bits, and the largest magnitude. The sign of the conjunction is set for a column without positive
-// elements.
-void Speller::unless_plain(const Operand& columns, const Scope& lane, Value* n, BasicBlock* run) {
+// Returns what is known of all columns, one of Columns. Collects the conjunction of all bits, and the largest magnitude. The sign of the
+// conjunction is set for a column without positive elements.
+llvm::Value* Speller::examined(const Operand& columns, const Scope& lane, Value* n) {
   const unsigned bits = 8 * static_cast<unsigned>(size_of(p_.lines[columns.recall].dtype));
   llvm::Type* const type = llvm::FixedVectorType::get(b_.getIntNTy(bits), lane.lanes);
   Value* const magnitude = llvm::ConstantInt::get(type, ~std::uint64_t{0} >> (65 - bits));
@@ -391,15 +475,14 @@ void Speller::unless_plain(const Operand& columns, const Scope& lane, Value* n, 
       b_.CreateStore(b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, b_.CreateLoad(type, most), b_.CreateAnd(x, magnitude)), most);
     }
   });
-  Value* wrong = nullptr;
+  Value *negative = nullptr, *infinite = nullptr;
+  const auto either = [&](Value*& one, Value* other) { one = one ? b_.CreateOr(one, other) : other; };
   for (const auto& [all, most] : seen) {
-    Value* const negative = b_.CreateICmpSLT(b_.CreateLoad(type, all), llvm::Constant::getNullValue(type));
-    Value* const either = b_.CreateOr(negative, b_.CreateICmpUGE(b_.CreateLoad(type, most), infinity));
-    wrong = wrong ? b_.CreateOr(wrong, either) : either;
+    either(negative, b_.CreateICmpSLT(b_.CreateLoad(type, all), llvm::Constant::getNullValue(type)));
+    either(infinite, b_.CreateICmpUGE(b_.CreateLoad(type, most), infinity));
   }
-  BasicBlock* const plain = block();
-  b_.CreateCondBr(b_.CreateOrReduce(wrong), run, plain);
-  b_.SetInsertPoint(plain);
+  return b_.CreateSelect(b_.CreateOrReduce(infinite), b_.getInt8(kOther),
+                         b_.CreateSelect(b_.CreateOrReduce(negative), b_.getInt8(kFinite), b_.getInt8(kPlain)));
 }
 
 void Speller::body(Id line, Scope scope) {
@@ -483,17 +566,15 @@ loops::Id Speller::one_loop(Id line) {
     b_.CreateCondBr(needed, inside, after);
     b_.SetInsertPoint(inside);
   }
-  if (l.zeros && !sums.empty()) {
-    if (!after) after = block();
-    skip_zeros(line, sums, after);
-  }
   Value* const whole = l.peeled ? b_.CreateUDiv(count(digit.parent), i64(digit.by)) : n;
   const bool hides_index = in_tiles_ && has_loops(line);
-  loop(i64(0), l.padded ? iterations(l.at) : whole, i64(1), [&](Value* i) {
+  const auto iteration = [&](Value* i) {
     if (hides_index) i = opaque(i);
     Value* active = l.padded ? b_.CreateICmpSLT(i, n) : nullptr;
     body(line, {.digit = l.at, .index = i, .read = i, .hoist = new_hoist(), .active = active, .whole = l.peeled});
-  });
+  };
+  if (const Range range = l.zeros && !sums.empty() ? without_zeros(line, sums) : Range{}; range.begin) loop_over(range, n, sums, iteration);
+  else loop(i64(0), l.padded ? iterations(l.at) : whole, i64(1), iteration);
   if (l.peeled) when(b_.CreateICmpSLT(whole, n), [&] { body(line, {.digit = l.at, .index = whole, .read = whole, .hoist = new_hoist()}); });
   if (after) {
     b_.CreateBr(after);

@@ -138,9 +138,15 @@ class Speller : private Frame {
   Interior find_interior(Id line, unsigned lanes);
   // Returns whether the condition of the loop at this line is true for any element that it adds to. Null: unknown.
   Value* is_needed(Id loop);
-  // Emits a test before the loop at this line, which adds products. The test succeeds if the rows are +0, and the columns are finite with a
-  // product of +0 for each sum. Then the sums in registers become +0, and the code continues at `after`.
-  void skip_zeros(Id line, const std::vector<Id>& sums, BasicBlock* after);
+  // Variables of a loop over products: its first iteration, the end, and whether both leave out some iterations, but not all. Null: no
+  // iterations are ever left out.
+  struct Range {
+    llvm::AllocaInst *begin = nullptr, *end = nullptr, *is_part = nullptr;
+  };
+  enum Columns : std::uint8_t { kOther = 1, kFinite, kPlain };  // plain: finite, and each column has an element without a sign
+  Range without_zeros(Id line, const std::vector<Id>& sums);
+  template <class F> void each_variable(const std::vector<Id>& sums, F change);  // changes the sums in registers
+  template <class F> void loop_over(const Range& range, Value* n, const std::vector<Id>& sums, F&& f);
   // Packed operand of a register tile: the line that recalls it, the reduced loop's digit, and the unrolled loops that it depends on.
   struct Operand {
     Id recall, reduced;
@@ -148,8 +154,8 @@ class Speller : private Frame {
   };
   Value* stride_of(const Operand& o, Id digit);
   Value* bits_of(const Operand& o, std::initializer_list<Scope> loops);
-  void unless_zero(const Operand& rows, Value* n, BasicBlock* run);  // `n`: iterations of the reduced loop
-  void unless_plain(const Operand& columns, const Scope& lane, Value* n, BasicBlock* run);
+  Value* without_zeros(const Operand& rows, Value* n, bool at_end);
+  Value* examined(const Operand& columns, const Scope& lane, Value* n);
   void body(Id line, Scope scope);
   bool has_loops(Id line) const;
   Value* by(const loops::Digit& d);

@@ -87,7 +87,8 @@ struct Line {
   bool reversed = false;  // parallel loop: tasks start with its last iterations; a hint
   bool peeled = false;    // vector loop: the last vector, which may be partial, is separate code after the loop
   bool streamed = false;  // store: non-temporal
-  // Loop that adds products: may be skipped if all products are zeros and every sum is +0. A hint without effect on results.
+  // Loop that adds products: iterations at its start or end whose products are all zeros may be left out where that changes no sum. A hint
+  // without effect on results.
   bool zeros = false;
   Id end = kNone, a = kNone, b = kNone, c = kNone, guard = kNone;  // operands are earlier lines
   Id at = 0;

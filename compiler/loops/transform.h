@@ -79,8 +79,8 @@ Transformed remake(const Program& program, Id loop, const std::vector<Id>& lines
 /// whether values computed from the sums are used (needed_where). Fails if it depends on values that the loop computes.
 Transformed leave_out(const Program& program, Id loop, Id condition);
 
-/// Lets the loop at line `loop`, which adds the products of two memories, be skipped where one operand is +0 and the other operand is
-/// finite. Masks and triangular matrices have such blocks.
+/// Lets the loop at line `loop`, which adds the products of two memories, leave out iterations at its start and end where one operand is +0
+/// and the other operand is finite. Masks and triangular matrices have such blocks.
 Transformed skip_zeros(const Program& program, Id loop);
 
 /// Prefetches the element that the load or recall at line `line` reads `count` iterations later in the enclosing loop at line `loop`. The
