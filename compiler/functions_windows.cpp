@@ -69,9 +69,14 @@ Value correlated(const Functions& f, Value x, Value kernel, std::string_view mod
   if (!std::ranges::is_sorted(axes) || std::ranges::adjacent_find(axes) != axes.end())
     throw ShapeError(fmt::format("{}: the axes must be in increasing order, and none may occur twice", f.name));
   const Shape of(f.r.shape(kernel).begin(), f.r.shape(kernel).end());
-  if (axes.empty() || of.size() < axes.size() || of.size() > rank)
+  if (axes.empty()) throw ShapeError(fmt::format("{}: there must be at least one axis for the window, in {}", f.name, f.r.describe(x)));
+  if (of.size() < axes.size() || of.size() > rank) {
+    if (axes.size() == rank)
+      throw ShapeError(
+          fmt::format("{}: the rank of the kernel {} must be {}, as that of {}", f.name, f.r.describe(kernel), rank, f.r.describe(x)));
     throw ShapeError(fmt::format("{}: the kernel {} must have {} to {} axes: the window axes last, after the axes that it shares with {}",
-                                 f.name, f.r.describe(kernel), std::max<std::size_t>(axes.size(), 1), rank, f.r.describe(x)));
+                                 f.name, f.r.describe(kernel), axes.size(), rank, f.r.describe(x)));
+  }
   const std::size_t shared = of.size() - axes.size();
   if (rank == 1 && of[0] > f.r.shape(x)[0]) {  // the longer operand is the array, as in NumPy
     const Value y = correlated(f, kernel, x, mode, std::nullopt, flips);

@@ -204,8 +204,8 @@ Value Recorder::einsum(std::string_view text, std::span<const Value> xs) {
     const bool ellipsis = std::ranges::find(names, Equation::kEllipsis) != names.end();
     const std::size_t letters = names.size() - ellipsis;
     if (from.size() < letters || (from.size() > letters && !ellipsis))
-      throw ShapeError(fmt::format("einsum: operand {} of \"{}\" has {} indices{}, but {} has {} dimensions", k + 1, text, letters,
-                                   ellipsis ? " or more" : "", describe(xs[k]), from.size()));
+      throw ShapeError(fmt::format("einsum: operand {} of \"{}\" has {} {}{}, but the rank of {} is {}", k + 1, text, letters,
+                                   letters == 1 ? "index" : "indices", ellipsis ? " or more" : "", describe(xs[k]), from.size()));
     const auto rest = static_cast<int>(from.size() - letters);
     broadcast_axes = std::max(broadcast_axes, rest);
     for (const int name : names) {

@@ -548,7 +548,7 @@ TEST_CASE("array functions: bad shapes and numbers", "[functions]") {
   says("sliding_window(v, 8)", "sliding_window: a window of 8 elements is longer than axis 0 of v f32[7]");
   says("sliding_window(v, 0)", "sliding_window: `window` must be 1 or more, not 0");
   says("sliding_window(v, 2, spacing=7)", "a window of 2 elements, 7 apart, is longer than axis 0");
-  says("correlate(x, v)", "correlate: the kernel v f32[7] must have 2 to 2 axes");
+  says("correlate(x, v)", "correlate: the rank of the kernel v f32[7] must be 2, as that of x f32[");
   says("correlate(v, v[:0])", "is empty");
   says("convolve(v, v, \"all\")", "convolve: `mode` must be \"valid\", \"same\" or \"full\", not \"all\"");
   says("correlate(v > 0, v)", "is bool. Cast it to a number type");
