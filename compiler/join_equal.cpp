@@ -27,7 +27,7 @@ bool is_worth_keeping(const Node& node) {
 
 }  // namespace
 
-std::vector<std::uint32_t> equal_slots(const Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
+std::vector<std::uint32_t> equal_slots(const Graph& graph, const IsBrought& is_brought) {
   std::map<std::pair<DType, std::uint64_t>, std::uint32_t> first;
   std::vector<std::uint32_t> equal(graph.slots.size());
   for (std::uint32_t s = 0; s < graph.slots.size(); ++s)
@@ -35,7 +35,7 @@ std::vector<std::uint32_t> equal_slots(const Graph& graph, const std::function<b
   return equal;
 }
 
-Graph join_equal(Graph graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
+Graph join_equal(Graph graph, const IsBrought& is_brought) {
   if (!is_brought) return graph;
   const std::vector<std::uint32_t> equal = equal_slots(graph, is_brought);
   bool any = false;

@@ -15,7 +15,6 @@
 #include <functional>
 
 #include "compiler/fuse.h"
-#include "compiler/join_equal.h"
 #include "compiler/lists.h"
 #include "compiler/recompute.h"
 #include "compiler/unroll.h"
@@ -63,8 +62,7 @@ bool compare(const Graph& known, const Graph& graph, Lengths& lengths) {
     if (known.inputs[i].name != graph.inputs[i].name || known.inputs[i].node != graph.inputs[i].node) return false;
   for (std::size_t i = 0; i < known.slots.size(); ++i)
     if (known.slots[i].dtype != graph.slots[i].dtype) return false;
-  if (equal_slots(known) != equal_slots(graph)) return false;  // values of equal literals may be joined
-  std::vector<ListId> renamed;                                 // compared shapes, with their renamed lists
+  std::vector<ListId> renamed;  // compared shapes, with their renamed lists
   for (NodeId id = 0; id < known.size(); ++id) {
     const Node a = known[id], b = graph[id];
     if (a.op != b.op || a.dtype != b.dtype || a.bits != b.bits || !std::ranges::equal(known.operands(id), graph.operands(id)) ||
@@ -161,7 +159,7 @@ bool any_computes_with_lengths(const Graph& graph, const Relax& relax) {
 }  // namespace
 
 std::shared_ptr<const Structure> Structure::of(const Graph& recorded, const Graph& optimised, const Partition& partition,
-                                               const Relax& relax) {
+                                               const Relax& relax, const IsBrought& is_brought) {
   const auto same_type = [](const Slot& a, const Slot& b) { return a.dtype == b.dtype; };
   if (has_small_lengths(recorded) || any_computes_with_lengths(recorded, relax) || any_computes_with_lengths(optimised, relax) ||
       !partition.lists.read.empty() || !partition.lists.assembled.empty() || !partition.lists.stored.empty() ||
@@ -171,12 +169,13 @@ std::shared_ptr<const Structure> Structure::of(const Graph& recorded, const Grap
   if (!compare(recorded, recorded, own)) return nullptr;
   for (NodeId id = 0; id < optimised.size(); ++id)  // each length must come from the recording, not from a pass
     if (!std::ranges::all_of(optimised.shape(id), [&](std::int64_t extent) { return own.knows(extent); })) return nullptr;
-  return std::shared_ptr<const Structure>(new Structure(recorded, optimised, partition));
+  return std::shared_ptr<const Structure>(new Structure(recorded, optimised, partition, equal_slots(recorded, is_brought)));
 }
 
-std::optional<Lengths> Structure::lengths_of(const Graph& recorded) const {
+std::optional<Lengths> Structure::lengths_of(const Graph& recorded, const IsBrought& is_brought) const {
   Lengths lengths;
-  if (!compare(recorded_, recorded, lengths) || has_small_lengths(recorded)) return std::nullopt;
+  if (!compare(recorded_, recorded, lengths) || has_small_lengths(recorded) || equal_slots(recorded, is_brought) != equal_slots_)
+    return std::nullopt;
   return lengths;
 }
 

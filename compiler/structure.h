@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compiler/fuse.h"
+#include "compiler/join_equal.h"
 #include "compiler/plan/plan_proof.h"
 #include "ir/graph.h"
 #include "onepass/options.h"
@@ -36,10 +37,11 @@ class Structure {
   /// lengths beyond the classes 0, 1 and many. Examples are lengths in a product, an index or a bound (reshape, slice, concat, …), and
   /// compared element counts.
   static std::shared_ptr<const Structure> of(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition,
-                                             const Relax& relax);
+                                             const Relax& relax, const IsBrought& is_brought = {});
 
-  /// Returns the lengths with which `recorded` has this structure; nullopt if it does not.
-  std::optional<Lengths> lengths_of(const ir::Graph& recorded) const;
+  /// Returns the lengths with which `recorded` has this structure; nullopt if it does not. The same literals must be equal, because their
+  /// values may be joined (compiler/join_equal.h).
+  std::optional<Lengths> lengths_of(const ir::Graph& recorded, const IsBrought& is_brought = {}) const;
   /// Returns the recording with these lengths; the next two functions return the passes' result for it. Scalar parameters have the values
   /// of the structure's own recording.
   ir::Graph recorded(const Lengths& lengths) const;
@@ -49,10 +51,15 @@ class Structure {
   PlanProofs& proofs() const { return proofs_; }
 
  private:
-  Structure(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition)
-      : recorded_(recorded), optimised_(optimised), partition_(partition), proofs_(partition.groups.size()) {}
+  Structure(const ir::Graph& recorded, const ir::Graph& optimised, const Partition& partition, std::vector<std::uint32_t> equal_slots)
+      : recorded_(recorded),
+        optimised_(optimised),
+        partition_(partition),
+        equal_slots_(std::move(equal_slots)),
+        proofs_(partition.groups.size()) {}
   ir::Graph recorded_, optimised_;
   Partition partition_;
+  std::vector<std::uint32_t> equal_slots_;
   mutable PlanProofs proofs_;
 };
 

@@ -316,18 +316,24 @@ void check_interpreted(const Graph& graph, const LaunchOptions& options) {
 
 namespace {
 
+compiler::PassOptions passes_of(const PlanData& plan, const LaunchOptions& options) {
+  compiler::PassOptions passes = options.passes();
+  passes.is_brought = [&plan](std::uint32_t slot) { return plan.numbers.fills(slot); };
+  return passes;
+}
+
 // Throws InternalError, in debug builds, if the passes would have produced another result.
-void check_taken_over(const PlanReport& report, const LaunchOptions& options) {
+void check_taken_over(const PlanData& plan, const PlanReport& report, const LaunchOptions& options) {
 #ifndef NDEBUG
   std::vector<NodeId> places;
-  const Graph graph = compiler::optimize(report.recorded, options.passes(), places);
+  const Graph graph = compiler::optimize(report.recorded, passes_of(plan, options), places);
   const std::string made = ir::print(graph) + print(graph, compiler::fuse(graph, {.unfused = options.unfused, .places = places}));
   const std::string taken = ir::print(report.optimised) + print(report.optimised, report.partition);
   if (made != taken)
     throw InternalError(
         fmt::format("launch: a plan reused for other lengths differs from the plan that the passes make:\n{}\nbut\n{}", taken, made));
 #else
-  static_cast<void>(report), static_cast<void>(options);
+  static_cast<void>(plan), static_cast<void>(report), static_cast<void>(options);
 #endif
 }
 
@@ -643,8 +649,7 @@ void share_scratch(PlanData& plan) {
 namespace {
 
 Graph optimized(const PlanData& plan, const Graph& recorded, const LaunchOptions& options, std::vector<NodeId>& places) {
-  compiler::PassOptions passes = options.passes();
-  passes.is_brought = [&](std::uint32_t slot) { return plan.numbers.fills(slot); };
+  const compiler::PassOptions passes = passes_of(plan, options);
   if (!profile::on()) [[likely]]
     return compiler::optimize(recorded, passes, places);
   const compiler::PassObserver observer = [](const compiler::PassDone& done) {
@@ -666,7 +671,7 @@ void make_launches(PlanData& plan, PlanReport& report, const compiler::Target& t
   const std::int64_t passed = analysed ? start : os::nanoseconds();
   std::optional<StoredValues> stored(std::in_place, report.optimised, plan, options.array_bytes);
   if (!analysed) report.partition = partition_of(report.optimised, *stored, places, unfused);
-  else check_taken_over(report, options);
+  else check_taken_over(plan, report, options);
   const std::int64_t fused = analysed ? passed : os::nanoseconds();
   if (!analysed && profile::on()) profile::add({profile::Kind::Fuse, "fuse", passed, fused, 0, 0});
   const compiler::ScheduleOptions how{

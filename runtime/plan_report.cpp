@@ -41,6 +41,7 @@ std::shared_ptr<const PlanReport> report_of(const LaunchPlan& plan, const compil
   again.inputs = plan.inputs;
   again.outputs = plan.outputs;
   again.targets = plan.targets;
+  again.numbers = plan.numbers;
   make_launches(again, *report, target, plan.options, plan.known.structure.get());
   for (const Launch& launch : plan.launches) {
     KernelReport& kernel = report->kernels[launch.of];

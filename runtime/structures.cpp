@@ -8,14 +8,14 @@
 
 namespace onepass::runtime {
 
-compiler::OfStructure Structures::take_over(PlanReport& report) {
+compiler::OfStructure Structures::take_over(PlanReport& report, const compiler::IsBrought& is_brought) {
   std::vector<Pointer> known;
   {
     const std::lock_guard lock(mutex_);
     known = all_;
   }
   for (std::size_t i = 0; i < known.size(); ++i) {
-    std::optional<compiler::Lengths> lengths = known[i]->lengths_of(report.recorded);
+    std::optional<compiler::Lengths> lengths = known[i]->lengths_of(report.recorded, is_brought);
     if (!lengths) continue;
     report.optimised = known[i]->optimised(*lengths);
     report.optimised.slots = report.recorded.slots;
@@ -26,9 +26,9 @@ compiler::OfStructure Structures::take_over(PlanReport& report) {
   return {};
 }
 
-void Structures::add(const PlanReport& report, const Relax& relax) {
+void Structures::add(const PlanReport& report, const Relax& relax, const compiler::IsBrought& is_brought) {
   if (report.recorded.size() + report.optimised.size() > kMostNodes) return;
-  Pointer structure = compiler::Structure::of(report.recorded, report.optimised, report.partition, relax);
+  Pointer structure = compiler::Structure::of(report.recorded, report.optimised, report.partition, relax, is_brought);
   if (structure) put_first(std::move(structure));
 }
 

@@ -14,9 +14,9 @@ namespace onepass::runtime {
 class Structures {
  public:
   /// Sets the results of the passes for `report.recorded` from an analysis. Returns an empty analysis if the passes must run.
-  compiler::OfStructure take_over(PlanReport& report);
+  compiler::OfStructure take_over(PlanReport& report, const compiler::IsBrought& is_brought);
   /// Adds the analysis of this report for later recordings.
-  void add(const PlanReport& report, const Relax& relax);
+  void add(const PlanReport& report, const Relax& relax, const compiler::IsBrought& is_brought);
   void clear();
 
  private:

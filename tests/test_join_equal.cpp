@@ -78,3 +78,18 @@ TEST_CASE("join equal: a known plan is not taken over if other literals are equa
   }
   CHECK(analysed == 2);  // with equal literals, and with others
 }
+
+// A number that equals a literal when its shape is planned may have another value in the next call.
+TEST_CASE("join equal: a plan with joined literals is not taken over where one of them is a number of the call", "[join_equal]") {
+  if (!has_codegen()) return;
+  const auto made = [](op::Options options) {
+    return op::compile([](Tensor x, Tensor k) { return exp(x * 2.5) + 3 * (x.dim(0) < 20 ? exp(x * 2.5) : exp(x * k)); }, options);
+  };
+  const auto f = made({}), reference = made({.mode = op::Mode::reference});
+  for (const std::int64_t n : {10, 30, 30, 11, 31})
+    for (const double k : {2.5, 1.5}) {
+      const Array x = random_array({n, 70}, f32, static_cast<std::uint64_t>(n));
+      INFO(n << " rows, " << k);
+      CHECK(bytes_of(f(x, k)) == bytes_of(reference(x, k)));
+    }
+}
