@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/join_equal.h"
 #include "compiler/rewrite.h"
 #include "compiler/step_body.h"
 #include "ir/steps.h"
@@ -541,7 +540,7 @@ class Finder {
 };
 
 // Replaces scalar parameters of equal type and value by the first of them.
-Graph with_equal_slots_joined(const Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
+Graph with_equal_slots_joined(const Graph& graph, const IsBrought& is_brought) {
   const std::vector<std::uint32_t> joined = equal_slots(graph, is_brought);
   return rewrite(graph, [&](Graph& to, Node node) {
     if (node.op == Op::Slot) node.bits = joined[node.bits];
@@ -551,7 +550,7 @@ Graph with_equal_slots_joined(const Graph& graph, const std::function<bool(std::
 
 }  // namespace
 
-std::optional<Graph> find_steps(const Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought) {
+std::optional<Graph> find_steps(const Graph& graph, const IsBrought& is_brought) {
   if (graph.size() < 2 * kFewestReadSteps) return {};
   if (is_brought && graph.slots.size() >= kFewestReadSteps) return Finder(prune(with_equal_slots_joined(graph, is_brought))).run();
   return Finder(graph).run();

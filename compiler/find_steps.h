@@ -3,9 +3,9 @@
 // before reroll, which joins copies of such computations. Result bits do not change.
 #pragma once
 
-#include <functional>
 #include <optional>
 
+#include "compiler/join_equal.h"
 #include "ir/graph.h"
 
 namespace onepass::compiler {
@@ -23,6 +23,6 @@ inline constexpr std::int64_t kFewestReadSteps = 16, kFewElements = 512;
 /// Returns nullopt if there is no recurrence. `is_brought(slot)` is true if another call of the plan may have another value in that scalar
 /// parameter. Other scalar parameters of equal type and value are treated as one, so that the literals of the steps match. If it is null,
 /// all scalar parameters count as varying.
-std::optional<ir::Graph> find_steps(const ir::Graph& graph, const std::function<bool(std::uint32_t slot)>& is_brought = {});
+std::optional<ir::Graph> find_steps(const ir::Graph& graph, const IsBrought& is_brought = {});
 
 }  // namespace onepass::compiler

@@ -16,8 +16,8 @@ namespace onepass::compiler {
 /// True if another call of the plan may have another value in this scalar parameter.
 using IsBrought = std::function<bool(std::uint32_t slot)>;
 
-/// For each scalar parameter, returns the first one of equal type and value. `is_brought(slot)` is true if another call of the plan may have
-/// another value in that parameter; such a parameter equals itself alone. If it is null, none is.
+/// For each scalar parameter, returns the first one of equal type and value. A brought parameter equals itself alone. If `is_brought` is
+/// null, none is brought.
 std::vector<std::uint32_t> equal_slots(const ir::Graph& graph, const IsBrought& is_brought = {});
 
 /// Joins long operators, sums, contractions and scans. Joined values are read again, and others are cheaper to compute than to keep.

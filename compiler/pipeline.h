@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/join_equal.h"
 #include "ir/graph.h"
 #include "onepass/options.h"
 
@@ -15,10 +16,10 @@ namespace onepass::compiler {
 
 struct PassOptions {
   Relax relax;
-  bool unfused = false;                                // one kernel for each operator of the program
-  bool steps = true;                                   // in fused mode, allows find_steps.h to run a long recurrence step by step; CPU only
-  std::function<bool(std::uint32_t slot)> is_brought;  // true if another call may have another value in this scalar parameter; null: always
-  bool reference = false;                              // for the interpreter: only the operators that every mode computes
+  bool unfused = false;    // one kernel for each operator of the program
+  bool steps = true;       // in fused mode, allows find_steps.h to run a long recurrence step by step; CPU only
+  IsBrought is_brought;    // null: always true
+  bool reference = false;  // for the interpreter: only the operators that every mode computes
 };
 
 /// One row of the table. Each pass returns a graph with the same results and keeps the order of the outputs.

@@ -182,10 +182,14 @@ struct PlanData {
 
   std::vector<std::uint64_t> slot_bits;  // scalar parameters of the recording
   compiler::Numbers numbers;             // the scalar parameters that a call's numbers set
-  CapturedNumbers captured_numbers;      // variables that the function read
-  bool interpret = false;                // mode reference
-  bool refused = false;                  // compiler/plan/verify_plan.h refused the fused kernels: other kernels run, or none
-  bool indexes = false;                  // some array is indexed by data
+  /// Tells which scalar parameters those are. Valid as long as the plan stays where it is.
+  compiler::IsBrought is_brought() const {
+    return [this](std::uint32_t slot) { return numbers.fills(slot); };
+  }
+  CapturedNumbers captured_numbers;  // variables that the function read
+  bool interpret = false;            // mode reference
+  bool refused = false;              // compiler/plan/verify_plan.h refused the fused kernels: other kernels run, or none
+  bool indexes = false;              // some array is indexed by data
   std::vector<Launch> launches;
   std::int64_t workspace_bytes = 0, scratch_bytes = 0;  // intermediates; scratch memory of all threads of one kernel
   std::int64_t bytes_read = 0, bytes_written = 0, bytes_allocated = 0;

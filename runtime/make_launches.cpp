@@ -318,7 +318,7 @@ namespace {
 
 compiler::PassOptions passes_of(const PlanData& plan, const LaunchOptions& options) {
   compiler::PassOptions passes = options.passes();
-  passes.is_brought = [&plan](std::uint32_t slot) { return plan.numbers.fills(slot); };
+  passes.is_brought = plan.is_brought();
   return passes;
 }
 

@@ -222,12 +222,11 @@ int plan_on_cpu(Program::State& state, const CallSite& site, LaunchPlan& plan, P
   if (may_be_threaded(plan, report.recorded)) threads::start(site.threads);
   plan.options = launch_options(state, site);
   os::on_large_stack([&] {
-    const auto is_brought = [&](std::uint32_t slot) { return plan.numbers.fills(slot); };
-    if (!plan.refused) plan.known = state.structures.take_over(report, is_brought);
+    if (!plan.refused) plan.known = state.structures.take_over(report, plan.is_brought());
     analysed = !plan.known.structure;
     make_launches(plan, report, state.target, plan.options, plan.known.structure.get());
     if (plan.refused) plan.known = {}, plan.options.unfused = true;
-    else if (analysed) state.structures.add(report, state.options.relax, is_brought);
+    else if (analysed) state.structures.add(report, state.options.relax, plan.is_brought());
   });
   const bool specialises = state.options.mode == Mode::specialized && os::may_run_made_code();
   const auto attach = specialises ? attach_unspecialised : attach_kernels;

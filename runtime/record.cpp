@@ -350,7 +350,7 @@ class Maker {
     compiler::PassOptions options = context_.options.passes();
     options.unfused |= plan_.refused;
     options.steps = !(called_ && called_->on_device);
-    options.is_brought = [&](std::uint32_t slot) { return plan_.numbers.fills(slot); };
+    options.is_brought = plan_.is_brought();
     if (plan_.interpret || context_.mode == Mode::reference)
       static_cast<void>(compiler::interpretable(report_.recorded, options.relax, &observer));
     else static_cast<void>(compiler::optimize(report_.recorded, options, places, &observer));

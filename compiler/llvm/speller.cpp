@@ -319,12 +319,7 @@ Speller::Range Speller::without_zeros(Id line, const std::vector<Id>& sums) {
     return {};
   for (const Operand& o : {rows, columns}) here(Of::Memory, p_.lines[o.recall].at);  // the addresses are needed on all paths
   Range range{variable(b_.getInt64Ty()), variable(b_.getInt64Ty()), variable(b_.getInt1Ty())};
-  const auto set = [&](Value* begin, Value* end, Value* is_part) {
-    b_.CreateStore(begin, range.begin);
-    b_.CreateStore(end, range.end);
-    b_.CreateStore(is_part, range.is_part);
-  };
-  set(i64(0), n, b_.getFalse());
+  set(range, i64(0), n, b_.getFalse());
   const auto has_all = [&](Id digit) { return b_.CreateICmpEQ(count(digit), i64(*iterations_known(digit))); };
   // Sums beyond the end of the result are zeros, so that they would all be added again.
   Value* const is_whole =
@@ -359,11 +354,17 @@ Speller::Range Speller::without_zeros(Id line, const std::vector<Id>& sums) {
   Value* const wanted = b_.CreateSelect(all, b_.getInt8(kPlain), b_.getInt8(kFinite));
   b_.CreateCondBr(b_.CreateAnd(b_.CreateICmpUGE(columns_are, wanted), b_.CreateOr(all, is_whole)), leave, run);
   b_.SetInsertPoint(leave);
-  set(begin, end, b_.CreateNot(all));
+  set(range, begin, end, b_.CreateNot(all));
   each_variable(sums, [&](Value* v) { return b_.CreateSelect(all, llvm::Constant::getNullValue(v->getType()), v); });
   b_.CreateBr(run);
   b_.SetInsertPoint(run);
   return range;
+}
+
+void Speller::set(const Range& range, Value* begin, Value* end, Value* is_part) {
+  b_.CreateStore(begin, range.begin);
+  b_.CreateStore(end, range.end);
+  b_.CreateStore(is_part, range.is_part);
 }
 
 template <class F> void Speller::each_variable(const std::vector<Id>& sums, F change) {
@@ -390,9 +391,7 @@ template <class F> void Speller::loop_over(const Range& range, Value* n, const s
   });
   b_.CreateCondBr(width_of(zero) ? b_.CreateOrReduce(zero) : zero, again, after);
   b_.SetInsertPoint(again);
-  b_.CreateStore(i64(0), range.begin);
-  b_.CreateStore(n, range.end);
-  b_.CreateStore(b_.getFalse(), range.is_part);
+  set(range, i64(0), n, b_.getFalse());
   each_variable(sums, [&, next = std::size_t{0}](Value*) mutable { return starts[next++]; });
   b_.CreateBr(run);
   b_.SetInsertPoint(after);

@@ -145,6 +145,7 @@ class Speller : private Frame {
   };
   enum Columns : std::uint8_t { kOther = 1, kFinite, kPlain };  // plain: finite, and each column has an element without a sign
   Range without_zeros(Id line, const std::vector<Id>& sums);
+  void set(const Range& range, Value* begin, Value* end, Value* is_part);
   template <class F> void each_variable(const std::vector<Id>& sums, F change);  // changes the sums in registers
   template <class F> void loop_over(const Range& range, Value* n, const std::vector<Id>& sums, F&& f);
   // Packed operand of a register tile: the line that recalls it, the reduced loop's digit, and the unrolled loops that it depends on.

@@ -124,6 +124,11 @@ bool is_contiguous(const Nest& nest, Id statement, Id loop) {
   return all;
 }
 
+// True if the elements of the packed rows are contiguous from row to row: vectors run across the rows.
+bool reads_across_rows(const Nest& nest, const Contraction& c) {
+  return is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
+}
+
 // True if the addresses of the statement's operands depend on quotients of the reduced loop's index.
 bool is_in_parts(const Nest& nest, Id statement, Id loop) {
   std::vector<bool> needed(nest.body.size(), false);
@@ -409,8 +414,7 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   // Quotients in addresses are computed once per packed element.
   tile.packs_rows = (!once || is_in_parts(nest, c.rows, c.reduced_loop)) && !chosen.is_direct;
   tile.packs_columns = (row_tiles >= kPackedFor || across || is_in_parts(nest, c.columns, c.reduced_loop)) && !chosen.is_direct;
-  const bool rows_across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
-  if (tile.packs_rows && tile.one_block && !rows_across)  // short rows are close together and occupy fewer cache lines
+  if (tile.packs_rows && tile.one_block && !reads_across_rows(nest, c))  // short rows are close together and occupy fewer cache lines
     if (const std::uint64_t pitch = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(k, 32))); pitch < ir::kRowBlock)
       tile.pitch = static_cast<std::uint8_t>(pitch);
   const auto size_of_column = static_cast<std::int64_t>(size_of(nest.body[c.columns].dtype));
@@ -439,15 +443,15 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
     costs.threads = threads;
   }
   if (options.item_work > 0) limits.fewest_tasks = std::max(limits.fewest_tasks, schedule.work / (products_at_once * options.item_work));
-  constexpr double a_row_vector = 3, a_column_vector = 3, a_read = 2;
+  constexpr double a_read = 2;  // of a packed vector beyond the second-level cache
   const auto steps = static_cast<double>(k), vectors = static_cast<double>(chosen.tile.vectors);
   costs.tile = steps * chosen.tile.step;
-  costs.rows = tile.packs_rows ? steps * a_row_vector * static_cast<double>(tile.rows) / static_cast<double>(lanes) : 0;
-  costs.columns = steps * vectors * (tile.packs_columns ? a_column_vector : a_read);
+  costs.rows = tile.packs_rows ? steps * kPacked * static_cast<double>(tile.rows) / static_cast<double>(lanes) : 0;
+  costs.columns = steps * vectors * (tile.packs_columns ? kPacked : a_read);
   costs.read = steps * vectors * a_read;
   if (tile.packs_columns && options.strip == 0 && options.bytes_beside == 0) {
     tile.shared = true;
-    costs.all_columns = a_column_vector * static_cast<double>(shared_bytes(nest, numbers, tile) / target.vector_bytes);
+    costs.all_columns = kPacked * static_cast<double>(shared_bytes(nest, numbers, tile) / target.vector_bytes);
   }
   const auto [rows, columns] = best_tasks(costs, limits);
   schedule.phases = 1, schedule.shared_bytes = 0;
@@ -480,7 +484,7 @@ std::int64_t scratch_bytes(const Nest& nest, const NestNumbers& numbers, const R
   const std::int64_t k = numbers.extents[c.reduced_loop], sums = tile.rows * tile.width * size(c.sum);
   const bool is_ordered = is_float(nest.body[c.sum].dtype), outside = blocks_outside(nest, c, tile);
   const std::int64_t at_once = outside ? ir::kRowBlock : k, blocks = up(k, ir::kRowBlock);
-  const bool across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
+  const bool across = reads_across_rows(nest, c);
   std::int64_t bytes = area(sums);
   if (outside) bytes += area(schedule.tile * schedule.tile_outer * size(c.sum) * std::bit_width(static_cast<std::uint64_t>(blocks)));
   else if (is_ordered) bytes += area(sums);
@@ -599,7 +603,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
                                  part(c.column_loop, Inner, tile.width)});
     s(lay_out(s.program(), s.program().lines[at].at, std::move(layout)));
   }
-  const bool across = is_contiguous(nest, c.rows, c.row_loop) && !is_contiguous(nest, c.rows, c.reduced_loop);
+  const bool across = reads_across_rows(nest, c);
   if (tile.packs_rows) {
     s(stage(s.program(), operand_line(s.program(), is_second), s.around(column_tiles)));
     const Id at = s.last_memory();
