@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "compiler/codegen.h"
 #include "compiler/loops/policy.h"
@@ -149,6 +150,39 @@ std::pair<compiler::cuda::DeviceTarget, std::string> cuda_target() {
 }
 
 }  // namespace
+
+std::string symbol_of(const PlanReport& report, const KernelReport& kernel) {
+  constexpr std::size_t kMost = 3;
+  const Graph& graph = report.optimised;
+  std::vector<std::string_view> sources;
+  for (const NodeId id : nodes_of(report, kernel.group))
+    if (const std::string& source = graph.sources[graph.source_of[id]];
+        !source.empty() && std::ranges::find(sources, source) == sources.end())
+      sources.push_back(source);
+  const bool all = sources.size() <= kMost;
+  sources.resize(std::min(sources.size(), kMost));
+  const std::vector<NodeId>& roots = report.partition.groups[kernel.group].roots;
+  std::string text = fmt::format("onepass {} {}", roots.empty() ? "" : ir::info(graph[roots[0]].op).text,
+                                 loops_text(kernel.planned.nest, kernel.planned.numbers));
+  if (!sources.empty()) text += fmt::format(", {}{}", fmt::join(sources, ", "), all ? "" : ", ...");
+  return text;
+}
+
+std::string code_of(const KernelReport& kernel, const compiler::Target& target, Mode mode, bool want_ir) {
+  const Nest& nest = kernel.planned.nest;
+  const compiler::Schedule& schedule = kernel.scheduled.schedule;
+  compiler::KnownWords known;
+  if (mode == Mode::specialized)
+    known = compiler::known_words(nest, compiler::make_words(nest, kernel.planned.numbers, kernel.scheduled.numbers),
+                                  std::vector<bool>(nest.slots.size(), false));
+  const compiler::CodegenResult result = compiler::generate({.nest = &nest,
+                                                             .schedule = &schedule,
+                                                             .target = &target,
+                                                             .known = mode == Mode::specialized ? &known : nullptr,
+                                                             .want_ir = want_ir,
+                                                             .want_assembly = !want_ir});
+  return want_ir ? result.ir : result.assembly;
+}
 
 std::string cuda_text(const PlanReport& of, const PlanData& from, const LaunchOptions& options, std::string& note) {
   PlanData plan;
@@ -612,16 +646,8 @@ class Maker {
             out_.notes.push_back(fmt::format("kernel {}: no LLVM IR or assembly, because it is a precompiled library routine", k));
             continue;
           }
-          const auto generated = [&](bool want_ir) {
-            const compiler::CodegenResult result = compiler::generate({.nest = &from.planned.nest,
-                                                                       .schedule = &from.scheduled.schedule,
-                                                                       .target = &context_.target,
-                                                                       .want_ir = want_ir,
-                                                                       .want_assembly = !want_ir});
-            return want_ir ? result.ir : result.assembly;
-          };
-          out_.kernels[k].llvm = generated(true);
-          out_.kernels[k].assembly = generated(false);
+          out_.kernels[k].llvm = code_of(from, context_.target, context_.mode, true);
+          out_.kernels[k].assembly = code_of(from, context_.target, context_.mode, false);
         }
       } catch (const Error& error) { out_.notes.push_back(fmt::format("no LLVM IR or assembly: {}", error.what())); }
     try {

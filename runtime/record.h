@@ -25,6 +25,11 @@ std::vector<std::string> lines_of(const ir::Graph& graph);
 /// Returns the bytes in hexadecimal. A key is bytes, not text.
 std::string hexadecimal(std::string_view bytes);
 
+/// Returns a name of the kernel's code for perf and GDB: its first stored value, its loops, and the source positions of its operators.
+std::string symbol_of(const PlanReport& report, const KernelReport& kernel);
+/// Returns the kernel's LLVM IR or assembly as compiled in this mode: extents and strides are constants in mode specialized.
+std::string code_of(const KernelReport& kernel, const compiler::Target& target, Mode mode, bool want_ir);
+
 BoundaryReason reason_of(compiler::Boundary boundary);  // must not be Inlined
 
 /// The reason for a plan, relative to another plan, and the difference.

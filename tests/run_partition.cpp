@@ -184,10 +184,15 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       request.verify = true;
       request.count = options.counts != nullptr;
       const auto tiles = options.tiled ? TileProgram::of(planned.nest, options.target) : nullptr;
+      std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
+      KnownWords known;
+      if (options.specialised) {
+        known = known_words(planned.nest, words, std::vector<bool>(planned.nest.slots.size(), false));
+        request.known = &known;
+      }
       const auto object = tiles || options.interpreted ? nullptr : KernelObject::load(generate(request).object);
       const std::int64_t scratch_bytes = tiles ? tiles->scratch_bytes() : scheduled.numbers.scratch_bytes;
       if (tiles) ++*options.tiled;
-      std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);
       const WordLayout layout(planned.nest);
       if (options.counts) words.resize(words.size() + 2);  // for the offsets of the counters
       const std::vector<std::uint32_t> tables = append_tables(planned.nest, planned.numbers, words);

@@ -51,7 +51,8 @@ struct RunOptions {
   compiler::Target target = compiler::Target::host();
   int threads = 1;  // number of ranges into which tasks are split; ranges run one after another
   std::int64_t split_work = compiler::ScheduleOptions::kThreadedWork;
-  bool masked = false;  // baseline tier: one masked loop, expansions called out of line
+  bool masked = false;       // baseline tier: one masked loop, expansions called out of line
+  bool specialised = false;  // kernels with the kernel parameters as constants, except scalar parameters
   bool aligned_stores = true;
   compiler::KernelLimits limits = {};
   std::string* log = nullptr;           // receives nests and schedules as text

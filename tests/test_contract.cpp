@@ -52,8 +52,8 @@ double element(const ir::Buffer& b, std::size_t i) {
   return ir::double_of(b.dtype, bits);
 }
 
-// Checks that kernels give the reference's bits: fused and unfused, in both tiers, with several thread ranges and register widths. Short
-// runs have one tier for each width, in turn.
+// Checks that kernels give the reference's bits: fused and unfused, in both tiers and specialized, with several thread ranges and register
+// widths. Short runs have one of these forms for each width, in turn.
 void equal_everywhere(const ir::Graph& graph, const std::vector<ir::Buffer>& arguments, std::optional<std::size_t> kernels = {}) {
   INFO(ir::print(graph));
   CHECK(ir::print(ir::parse_graph(ir::print(graph))) == ir::print(graph));
@@ -65,16 +65,17 @@ void equal_everywhere(const ir::Graph& graph, const std::vector<ir::Buffer>& arg
     for (const int bytes : {16, 32, 64}) {
       if (bytes > Target::host().vector_bytes) continue;
       ++checks;
-      for (const bool masked : {false, true}) {
-        if (!is_checked(masked, checks, 2)) continue;
+      for (const std::size_t form : {0, 1, 2}) {
+        if (!is_checked(form, checks, 3)) continue;
         RunOptions options;
         options.unfused = unfused;
-        options.masked = masked;
+        options.masked = form == 1;
+        options.specialised = form == 2;
         options.target.vector_bytes = bytes;
         options.threads = bytes == 32 ? 3 : 1;
         std::string what;
         CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected, &what));
-        INFO("unfused " << unfused << ", masked " << masked << ", vectors of " << bytes << " bytes: " << what);
+        INFO("unfused " << unfused << ", form " << form << ", vectors of " << bytes << " bytes: " << what);
         CHECK(what.empty());
       }
     }
@@ -613,6 +614,43 @@ TEST_CASE("contract: few rows, few columns, and columns packed once have the ref
       CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected));
     }
   }
+}
+
+TEST_CASE("contract: specialized kernels of any extents have the reference's bits", "[contract]") {
+  if (!has_codegen()) return;
+  const std::array<compiler::Shape, 6> operands = {{{64, 784}, {64, 256}, {32, 4}, {48, 260}, {33, 255}, {17, 3}}};
+  for (const DType dtype : {f32, f64})
+    for (const compiler::Shape& x : operands)
+      for (const std::int64_t columns : {1, 10, 45}) {
+        const std::int64_t k = x[1];
+        for (const auto& [text, y] : {std::pair{"x @ transpose(y) + 1", compiler::Shape{columns, k}}, {"x @ y", {k, columns}}}) {
+          const ir::Graph graph = optimised(text, {{"x", x}, {"y", y}}, dtype);
+          const std::vector<ir::Buffer> arguments = values_for(graph, false);
+          const std::vector<ir::Buffer> expected = ir::evaluate(graph, views_of(arguments));
+          for (const int bytes : {16, 32, 64}) {
+            if (bytes > Target::host().vector_bytes || !runs_case(columns + bytes / 16)) continue;
+            INFO(text << ", " << x[0] << " x " << k << " x " << columns << ", vectors of " << bytes << " bytes");
+            RunOptions options;
+            options.specialised = true;
+            options.target.vector_bytes = bytes;
+            options.threads = 3;
+            CHECK(equals_bitwise(run(graph, views_of(arguments), options), expected));
+          }
+        }
+      }
+}
+
+// 784 is a multiple of the squares that are transposed in registers.
+TEST_CASE("contract: specialized kernels of divisible extents have no masks", "[contract]") {
+  if (!has_codegen()) return;
+  const auto masks = [](std::int64_t rows, std::int64_t k, Mode mode) {
+    const auto f = compile([](Tensor x, Tensor y) { return matmul(x, transpose(y)); }, {.mode = mode});
+    const std::string signature = fmt::format("f32[{0},{1}] f32[10,{1}]", rows, k);
+    return f.describe(signature, Detail::code).kernels.at(0).llvm.find("masked.load") != std::string::npos;
+  };
+  CHECK(masks(128, 784, Mode::generic));
+  CHECK(masks(128, 783, Mode::specialized));
+  CHECK(!masks(128, 784, Mode::specialized));
 }
 
 TEST_CASE("contract: tiles that are completely masked change no bit", "[contract]") {

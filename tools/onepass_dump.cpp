@@ -297,12 +297,8 @@ int dump(Words words) {
     if (kernel.planned.nest.is_in_library())
       return fmt::format("{} no generated code: {} is a precompiled library routine\n", want_ir ? ";" : "#",
                          ir::info(kernel.planned.nest.routine).text);
-    const compiler::CodegenResult result = compiler::generate({.nest = &kernel.planned.nest,
-                                                               .schedule = &kernel.scheduled.schedule,
-                                                               .target = &target,
-                                                               .want_ir = want_ir,
-                                                               .want_assembly = !want_ir});
-    return want_ir ? result.ir : with_loops_marked(result.assembly, target.triple.starts_with("x86") ? "#" : "//");
+    const std::string text = runtime::code_of(kernel, target, options.mode, want_ir);
+    return want_ir ? text : with_loops_marked(text, target.triple.starts_with("x86") ? "#" : "//");
   };
   if (llvm) each_kernel("LLVM IR", [&](const runtime::KernelReport& kernel) { return generated(kernel, true); });
   if (assembly) each_kernel("assembly", [&](const runtime::KernelReport& kernel) { return generated(kernel, false); });

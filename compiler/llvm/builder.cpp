@@ -57,63 +57,63 @@ unsigned KernelBuilder::width_of(Value* v) const {
 
 // Squares of whole 512-bit registers have instructions that compile and run fast: elements are interleaved inside parts of 128 bits, then
 // the parts are exchanged.
-void KernelBuilder::transpose_parts(std::vector<Value*>& rows) {
-  const auto side = static_cast<unsigned>(rows.size()), each = side / 4;  // elements of a part
+void KernelBuilder::transpose(std::vector<Value*>& rows) {
+  constexpr unsigned part_bits = 128;  // instructions interleave elements within parts of a register
+  const auto side = static_cast<unsigned>(rows.size()), lanes = width_of(rows[0]);
+  const unsigned each = part_bits / rows[0]->getType()->getScalarSizeInBits(), parts = side / each;  // elements of a part; parts of a row
   const auto shuffled = [&](Value* x, Value* y, auto&& place) {
-    std::vector<int> lanes;
-    for (unsigned c = 0; c < side; ++c) lanes.push_back(static_cast<int>(place(c)));
-    return b.CreateShuffleVector(x, y, lanes);
+    std::vector<int> from;
+    for (unsigned c = 0; c < lanes; ++c) from.push_back(static_cast<int>(place(c)));
+    return b.CreateShuffleVector(x, y, from);
   };
   std::vector<Value*> next(side);
+  if (side % each != 0 || (parts != 1 && parts != 2 && parts != 4)) {  // exchanges blocks of d by d
+    for (unsigned d = side / 2; d >= 1; d /= 2) {
+      for (unsigned r = 0; r < side; ++r) {
+        if (r & d) continue;
+        next[r] = shuffled(rows[r], rows[r + d], [&](unsigned c) { return c & d ? lanes + (c - d) : c; });
+        next[r + d] = shuffled(rows[r], rows[r + d], [&](unsigned c) { return c & d ? lanes + c : c + d; });
+      }
+      rows = next;
+    }
+    return;
+  }
   for (unsigned d = 1; d < each; d *= 2) {  // groups of d adjacent elements
     for (unsigned r = 0; r < side; ++r) {
       if (r & d) continue;
       for (unsigned high = 0; high < 2; ++high)
         next[r + high * d] = shuffled(rows[r], rows[r + d], [&](unsigned c) {
           const unsigned within = c % each;
-          return c - within + within / (2 * d) * d + within % d + (high ? each / 2 : 0) + (within & d ? side : 0);
+          return c - within + within / (2 * d) * d + within % d + (high ? each / 2 : 0) + (within & d ? lanes : 0);
         });
     }
     rows = next;
   }
   // Row r has elements of `each` rows in every part. Which column they are follows from the interleaving.
   for (unsigned j = 0; j < each; ++j) {
-    const auto pair = [&](Value* x, Value* y, unsigned first) {  // parts first and first + 2 of both
+    const auto pair = [&](Value* x, Value* y, unsigned first) {  // every second part of both, from `first` on
       return shuffled(x, y, [&](unsigned c) {
         const unsigned part = c / each;
-        return (first + part % 2 * 2) * each + c % each + (part / 2 ? side : 0);
+        return (first + part % (parts / 2) * 2) * each + c % each + (part / (parts / 2) ? lanes : 0);
       });
     };
-    Value *const a = rows[j], *const c = rows[each + j], *const e = rows[2 * each + j], *const g = rows[3 * each + j];
     unsigned column = 0;  // of the interleaved elements
     for (unsigned d = 1; d < each; d *= 2)
       if (j & d) column += each / 2 / d;
-    for (unsigned odd = 0; odd < 2; ++odd) {
-      Value *const low = pair(a, c, odd), *const up = pair(e, g, odd);
+    const auto row = [&](unsigned group) { return rows[group * each + j]; };
+    if (parts == 1) next[column] = row(0);
+    for (unsigned odd = 0; odd < 2 && parts > 1; ++odd) {
+      Value* const low = pair(row(0), row(1), odd);
+      if (parts == 2) {
+        next[odd * each + column] = low;
+        continue;
+      }
+      Value* const up = pair(row(2), row(3), odd);
       next[odd * each + column] = pair(low, up, 0);
       next[(odd + 2) * each + column] = pair(low, up, 1);
     }
   }
   rows = next;
-}
-
-void KernelBuilder::transpose(std::vector<Value*>& rows) {
-  const auto side = static_cast<unsigned>(rows.size());
-  if (const unsigned bits = side * rows[0]->getType()->getScalarSizeInBits(); bits == 512 && side <= 16) return transpose_parts(rows);
-  for (unsigned d = side / 2; d >= 1; d /= 2) {  // exchanges blocks of d by d
-    std::vector<Value*> next(side);
-    for (unsigned r = 0; r < side; ++r) {
-      if (r & d) continue;
-      std::vector<int> low, high;
-      for (unsigned c = 0; c < side; ++c) {
-        low.push_back(static_cast<int>(c & d ? side + (c - d) : c));
-        high.push_back(static_cast<int>(c & d ? side + c : c + d));
-      }
-      next[r] = b.CreateShuffleVector(rows[r], rows[r + d], low);
-      next[r + d] = b.CreateShuffleVector(rows[r], rows[r + d], high);
-    }
-    rows = next;
-  }
 }
 
 llvm::Type* KernelBuilder::memory_type(DType dtype, unsigned width) {

@@ -62,9 +62,9 @@ class KernelBuilder {
   llvm::Value* joined(std::vector<llvm::Value*> vectors);
   using Values = std::function<std::vector<llvm::Value*>()>;
   std::vector<llvm::Value*> either(llvm::Value* condition, const Values& rare, const Values& usual);
-  /// Transposes a square of vectors: exchanges lane j of vector i and lane i of vector j.
+  /// Transposes a square of vectors: exchanges lane j of vector i and lane i of vector j. Vectors of 128 bits may be joined with those of
+  /// other squares, which are then transposed at once.
   void transpose(std::vector<llvm::Value*>& rows);
-  void transpose_parts(std::vector<llvm::Value*>& rows);
 
   /// True if apply() creates basic blocks; the insertion point then moves to another block.
   static bool branches(ir::Op op, DType dtype);

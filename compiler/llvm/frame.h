@@ -63,6 +63,7 @@ class Frame {
   Value* splat(Value* v, unsigned lanes);
   Value* iota(unsigned width);  // 0, 1, 2, …
   bool is_known(std::uint32_t word) const { return known_ && known_->known[word]; }
+  std::optional<std::int64_t> known(std::uint32_t word) const { return is_known(word) ? std::optional(known_->words[word]) : std::nullopt; }
   Value* word(std::uint32_t at);
   // Returns the same number in a form that LLVM's analysis of loops does not follow. Addresses that contain it are known to be invariant in
   // loops inside, not to be a sequence; analyzing nested sequences would take a fifth of the compile time. It emits no instruction.

@@ -725,15 +725,31 @@ unsigned Speller::lanes_of_register(Id line) const {
   return static_cast<unsigned>(target_.vector_bytes) / static_cast<unsigned>(widest);
 }
 
-llvm::Value* Speller::by(const Digit& d) {
-  switch (d.size) {
+llvm::Value* Speller::by(const Digit& d) { return d.size == Digit::Size::Number ? i64(d.by) : word(word_of(d.size)); }
+
+std::uint32_t Speller::word_of(Digit::Size size) const {
+  switch (size) {
     case Digit::Size::Number: break;
-    case Digit::Size::Tile: return word(words_.tile);
-    case Digit::Size::TileOuter: return word(words_.tile_outer);
-    case Digit::Size::TileRows: return word(words_.tile_rows);
-    case Digit::Size::Chunk: return word(words_.chunk);
+    case Digit::Size::Tile: return words_.tile;
+    case Digit::Size::TileOuter: return words_.tile_outer;
+    case Digit::Size::TileRows: return words_.tile_rows;
+    case Digit::Size::Chunk: return words_.chunk;
   }
-  return i64(d.by);
+  throw InternalError("speller: a number is not a kernel parameter");
+}
+
+std::optional<std::int64_t> Speller::known_by(const Digit& d) const {
+  return d.size == Digit::Size::Number ? d.by : known(word_of(d.size));
+}
+
+std::optional<std::int64_t> Speller::known_iterations(Id digit) const {
+  const Digit& d = p_.digits[digit];
+  if (d.once) return 1;
+  if (d.kind == Digit::Kind::Whole) return known(words_.extents + d.root);
+  if (d.kind == Digit::Kind::Outer && d.size == Digit::Size::Chunk) return known(words_.chunks);
+  if (d.kind == Digit::Kind::Inner && !p_.digits[d.pair].once) return known_by(d);
+  const std::optional<std::int64_t> all = known_iterations(d.parent), each = d.kind == Digit::Kind::Outer ? known_by(d) : 1;
+  return all && each ? std::optional((*all + *each - 1) / *each) : std::nullopt;
 }
 
 llvm::Value* Speller::iterations(Id digit) {
@@ -772,14 +788,28 @@ llvm::Value* Speller::count(Id digit) {
   if (made) return made;
   return made = in(around_copies(depth), [&] {
            Value* n = iterations(digit);
-           bool exact = true;  // all parts of the enclosing digit have equal length
+           // A run of the digit covers `run` elements of an enclosing digit. If these numbers divide the lengths of all
+           // enclosing digits, no run ends early. Padded loops can be beyond the end.
+           const std::optional<std::int64_t> most = known_iterations(digit);
+           const auto divides = [&](Id around) {
+             const std::optional<std::int64_t> all = known_iterations(around);
+             std::optional<std::int64_t> run = most;
+             for (Id part = digit; part != around; part = p_.digits[part].parent) {
+               if (p_.digits[part].kind != Digit::Kind::Outer) continue;
+               const std::optional<std::int64_t> each = known_by(p_.digits[part]);
+               run = run && each ? std::optional(*run * *each) : std::nullopt;
+             }
+             return all && run && *all > 0 && *all % *run == 0 &&
+                    std::ranges::none_of(scopes_, [&](const Scope& s) { return s.active && loops::is_within(p_, s.digit, around); });
+           };
+           bool exact = most > 0;
            for (Id part = digit; p_.digits[part].parent != kNone; part = p_.digits[part].parent) {
              const Digit& d = p_.digits[part];
              const Id around = d.parent;
              if (d.kind == Digit::Kind::Inner && std::ranges::any_of(scopes_, [&](const Scope& s) { return s.whole && s.digit == d.pair; }))
                break;
-             const std::optional<std::int64_t> all = iterations_known(around);
-             exact = exact && d.size == Digit::Size::Number && all && *all % d.by == 0;
+             if (p_.digits[around].kind == Digit::Kind::Inner && p_.digits[p_.digits[around].pair].once) continue;  // all of its parent
+             exact = exact && divides(around);
              if (exact) continue;
              Value* at = nullptr;  // position within the enclosing digit
              for (const Scope& s : scopes_)
@@ -1397,8 +1427,9 @@ std::vector<llvm::Value*> Speller::rows_of(Value* begin, Value* step) {
   return at;
 }
 
-// Loads the elements of each lane as a vector and transposes squares of them in registers. Elements beyond a lane's end are 0. Inactive
-// lanes are 0 and read nothing.
+// Loads the elements of each lane as a vector and transposes squares of them in registers. Elements beyond a lane's end are 0. Lanes beyond
+// the last row are 0 and read nothing, or have the elements of the last row: in joined squares, where masks would be most of the code, and
+// where the vector runs inside.
 const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, const Scope& along) {
   const auto depth = static_cast<std::size_t>(&along - scopes_.data()) - 1;
   const Scope& vector = *vector_scope();
@@ -1410,28 +1441,42 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   Value* const begin = address(Of::Load, l.at, depth);
   Value* const step = f.stride[vector.digit];
   const Run run = *run_along(f, along, depth, begin, side);
-  const auto rows_at = [&](bool whole) {
-    const std::optional<std::int64_t> all = number(along.inside);
-    Value* mask = whole || (all && *all >= side) ? nullptr : lanes_below(along.inside, side);
-    for (const Scope& s : scopes_)
-      if (&s != &along && !whole) mask = both(mask, s.active);
-    if (mask) mask = splat(mask, side);
+  // Squares with rows of 128 bits are joined first: instructions transpose within such parts of a register.
+  const bool joins = side * type->getScalarSizeInBits() == 128 && vector.lanes > side;
+  const auto rows_by = [&](auto&& row) {
     std::vector<Value*> rows;
-    Value* const far = run.whole && !whole ? far_along(f, along, depth, side) : nullptr;
-    Value* p = begin;
-    for (unsigned lane = 0; lane < vector.lanes; ++lane) {
-      if (whole) p = bytes(run.begin, b_.CreateMul(step, i64(lane)));
-      else if (lane > 0) p = bytes(p, vector.mask ? b_.CreateSelect(b_.CreateICmpSGT(vector.inside, i64(lane)), step, i64(0)) : step);
-      Value* own = mask;
-      if (!whole && lane > 0 && vector.mask) own = both(mask, splat(b_.CreateICmpSGT(vector.inside, i64(lane)), side));
-      if (far) {
-        rows.push_back(gathered(type, b_.CreateGEP(b_.getInt8Ty(), p, far), own));
-        continue;
-      }
-      rows.push_back(own ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), own, llvm::Constant::getNullValue(type)))
-                         : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+    for (unsigned first = 0; first < (joins ? side : vector.lanes); ++first) {
+      std::vector<Value*> parts;
+      for (unsigned lane = first; lane == first || (joins && lane < vector.lanes); lane += side) parts.push_back(row(lane));
+      rows.push_back(k_.joined(std::move(parts)));
     }
     return rows;
+  };
+  const auto row_at = [&](Value* p, Value* mask) -> Value* {
+    if (!mask) return b_.CreateAlignedLoad(type, p, llvm::Align(1));
+    return b_.CreateMaskedLoad(type, p, llvm::Align(1), splat(mask, side), llvm::Constant::getNullValue(type));
+  };
+  const auto whole_rows = [&] {
+    Value *first = nullptr, *p = nullptr;  // of the row `lane` % `side`; of the row before
+    return rows_by([&](unsigned lane) {
+      if (!joins) p = bytes(run.begin, b_.CreateMul(step, i64(lane)));
+      else if (lane < side) p = first = first ? bytes(first, step) : run.begin;
+      else p = bytes(p, b_.CreateMul(step, i64(side)));
+      return row_at(p, nullptr);
+    });
+  };
+  const auto masked_rows = [&](bool masks_lanes) {
+    Value* mask = number(along.inside).value_or(0) >= side ? nullptr : lanes_below(along.inside, side);
+    for (const Scope& s : scopes_)
+      if (&s != &along) mask = both(mask, s.active);
+    if (mask) mask = splat(mask, side);
+    Value* const far = run.whole ? far_along(f, along, depth, side) : nullptr;
+    const std::vector<Value*> begins = rows_of(begin, step);
+    return rows_by([&](unsigned lane) {
+      Value* own = mask;
+      if (masks_lanes && lane > 0 && vector.mask) own = both(mask, splat(b_.CreateICmpSGT(vector.inside, i64(lane)), side));
+      return far ? gathered(type, b_.CreateGEP(b_.getInt8Ty(), begins[lane], far), own) : row_at(begins[lane], own);
+    });
   };
   Value* whole = b_.CreateAnd(b_.CreateICmpSGE(along.inside, i64(side)), b_.CreateICmpSGE(vector.inside, i64(vector.lanes)));
   for (const Scope& s : scopes_)
@@ -1439,33 +1484,31 @@ const std::vector<llvm::Value*>& Speller::turned(const Line& l, const Form& f, c
   whole = both(whole, run.whole);
   std::vector<Value*> rows;
   if (&vector != &scopes_[depth] && !run.whole) {  // short rows: they end inside a square
-    Value* mask = number(along.inside).value_or(0) >= side ? nullptr : lanes_below(along.inside, side);
-    for (const Scope& s : scopes_)
-      if (&s != &along) mask = both(mask, s.active);
-    for (Value* p : rows_of(begin, step))
-      rows.push_back(
-          mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, p, llvm::Align(1), splat(mask, side), llvm::Constant::getNullValue(type)))
-               : b_.CreateAlignedLoad(type, p, llvm::Align(1)));
+    rows = masked_rows(false);
   } else if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(whole)) {
-    rows = rows_at(known->isOne());
+    rows = known->isOne() ? whole_rows() : masked_rows(!joins);
   } else {  // the common case, all lanes inside, needs no mask
     BasicBlock *plain = block(), *masked = block(), *after = block();
     b_.CreateCondBr(whole, plain, masked);
     b_.SetInsertPoint(plain);
-    rows = rows_at(true);
+    rows = whole_rows();
     plain = b_.GetInsertBlock();
     b_.CreateBr(after);
     b_.SetInsertPoint(masked);
-    const std::vector<Value*> others = rows_at(false);
+    const std::vector<Value*> others = masked_rows(!joins);
     masked = b_.GetInsertBlock();
     b_.CreateBr(after);
     b_.SetInsertPoint(after);
     for (std::size_t k = 0; k < rows.size(); ++k) {
-      llvm::PHINode* either = b_.CreatePHI(type, 2);
+      llvm::PHINode* either = b_.CreatePHI(rows[k]->getType(), 2);
       either->addIncoming(rows[k], plain);
       either->addIncoming(others[k], masked);
       rows[k] = either;
     }
+  }
+  if (joins) {
+    k_.transpose(rows);
+    return made = std::move(rows);
   }
   std::vector<std::vector<Value*>> squares;
   for (unsigned lane = 0; lane < vector.lanes; ++lane) {

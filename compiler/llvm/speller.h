@@ -160,6 +160,10 @@ class Speller : private Frame {
   void body(Id line, Scope scope);
   bool has_loops(Id line) const;
   Value* by(const loops::Digit& d);
+  std::uint32_t word_of(loops::Digit::Size size) const;
+  // Known in a specialized kernel, or numbers of the loop program.
+  std::optional<std::int64_t> known_by(const loops::Digit& d) const;
+  std::optional<std::int64_t> known_iterations(Id digit) const;
   Value* iterations(Id digit);
   Value* weight(Id digit, Id within);  // how far one iteration moves an enclosing digit
   std::optional<std::int64_t> iterations_known(Id digit) const { return loops::iterations_known(p_, digit); }

@@ -108,20 +108,34 @@ class Steps {
   Program p_;
 };
 
-// True if the inputs of the statement are contiguous along the loop, in all arrays that vary along it.
-bool is_contiguous(const Nest& nest, Id statement, Id loop) {
+// Visits the loads that the statement needs and that vary along the loop.
+template <class F> void each_load(const Nest& nest, Id statement, Id loop, F&& visit) {
   std::vector<bool> needed(nest.body.size(), false);
   needed[statement] = true;
-  bool all = true;
   for (Id i = statement + 1; i-- > 0;) {
     const Statement& s = nest.body[i];
     if (!needed[i]) continue;
     for (const Id o : {s.a, s.b, s.c})
       if (o != Statement::kNone) needed[o] = true;
-    if (s.kind == Statement::Kind::Load && (s.loops & bit(loop)))
-      all &= nest.linears[nest.accesses[s.at].linear].of[loop] == Coefficient::One;
+    if (s.kind == Statement::Kind::Load && (s.loops & bit(loop))) visit(nest.accesses[s.at]);
   }
+}
+
+// True if the inputs of the statement are contiguous along the loop, in all arrays that vary along it.
+bool is_contiguous(const Nest& nest, Id statement, Id loop) {
+  bool all = true;
+  each_load(nest, statement, loop, [&](const Access& a) { all &= nest.linears[a.linear].of[loop] == Coefficient::One; });
   return all;
+}
+
+// Returns the side of the squares of the columns that are transposed at the multiplication: rows of 128 bits in memory, which
+// KernelBuilder::transpose joins. Two elements are too few for an iteration.
+std::int64_t side_of_squares(const Nest& nest, const Contraction& c, std::int64_t lanes) {
+  constexpr std::size_t kBytes = 16;
+  std::size_t widest = 1;
+  each_load(nest, c.columns, c.column_loop, [&](const Access& a) { widest = std::max(widest, size_of(nest.buffers[a.buffer].dtype)); });
+  const auto side = static_cast<std::int64_t>(kBytes / widest);
+  return side > 2 && side < lanes ? side : lanes;
 }
 
 // True if the elements of the packed rows are contiguous from row to row: vectors run across the rows.
@@ -160,7 +174,7 @@ bool is_short_behind(const Nest& nest, Id sum) {
   for (Id i = sum + 1; i < nest.body.size(); ++i) {
     const Statement& s = nest.body[i];
     for (const Id o : {s.a, s.b, s.c}) behind[i] = behind[i] || (o != Statement::kNone && behind[o]);
-    if (s.kind == Statement::Kind::Place || s.kind == Statement::Kind::Guard) return false;
+    if (s.kind == Statement::Kind::Guard || (s.kind == Statement::Kind::Place && behind[i])) return false;
     if (behind[i]) statements += s.kind == Statement::Kind::Op && ir::info(s.op).kind == ir::OpKind::Expanded ? most : 1;
   }
   return statements <= most;
@@ -334,7 +348,7 @@ std::pair<std::int64_t, std::int64_t> best_tasks(const TaskCosts& c, const TaskL
 struct Arrangement {
   TileChoice tile;
   bool across = false, is_turned = false;  // columns: not contiguous along the vectors; contiguous along the reduced loop
-  bool is_direct = false;                  // transposed at the multiplication, for all rows at once
+  std::int64_t direct = 0;                 // side of squares that are transposed at the multiplication, for all rows at once
   double cost = 0;
 };
 
@@ -349,11 +363,16 @@ Arrangement arranged(const Nest& nest, const Contraction& c, std::int64_t m, std
       m, n, k, {lanes, registers, target.l1_bytes / target.vector_bytes * lanes, a.is_turned ? 2 : 8, packing, a.across ? packing : 0});
   a.cost = static_cast<double>(k) * a.tile.cost;
   if (a.is_turned && lanes <= 16) {
-    constexpr double in_place = 5;
+    constexpr double transposed = 5, loaded = 0.2;  // per vector; per element of a row, which two vectors share
+    const std::int64_t side = side_of_squares(nest, c, lanes);
     for (const std::int64_t rows : {2, 3, 4, 5, 6, 8, 10}) {
-      if (rows < m || rows + lanes + 1 > registers) continue;
-      const double cost = static_cast<double>(k * up(n, lanes)) * (static_cast<double>(rows) + in_place);
-      if (cost < a.cost) a.tile = {rows, 1, static_cast<double>(rows) + in_place, 0}, a.cost = cost, a.is_direct = true;
+      if (rows < m) continue;
+      for (std::int64_t vectors = n > lanes ? 2 : 1; vectors >= 1; --vectors) {
+        if (vectors * (rows + side) + 2 > registers) continue;
+        const double step = static_cast<double>(rows) * (1 + loaded / static_cast<double>(vectors)) + transposed;
+        const double cost = step * static_cast<double>(k * up(n, vectors * lanes) * vectors);
+        if (cost < a.cost) a.tile = {rows, vectors, step * static_cast<double>(vectors), 0}, a.cost = cost, a.direct = side;
+      }
       break;
     }
   }
@@ -412,8 +431,8 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   const bool once = n <= tile.width;  // each row is read for one tile only, unpacked, with an address register
   const std::int64_t row_tiles = up(m, tile.rows), column_tiles = up(n, tile.width);
   // Quotients in addresses are computed once per packed element.
-  tile.packs_rows = (!once || is_in_parts(nest, c.rows, c.reduced_loop)) && !chosen.is_direct;
-  tile.packs_columns = (row_tiles >= kPackedFor || across || is_in_parts(nest, c.columns, c.reduced_loop)) && !chosen.is_direct;
+  tile.packs_rows = (!once || is_in_parts(nest, c.rows, c.reduced_loop)) && chosen.direct == 0;
+  tile.packs_columns = (row_tiles >= kPackedFor || across || is_in_parts(nest, c.columns, c.reduced_loop)) && chosen.direct == 0;
   if (tile.packs_rows && tile.one_block && !reads_across_rows(nest, c))  // short rows are close together and occupy fewer cache lines
     if (const std::uint64_t pitch = std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(k, 32))); pitch < ir::kRowBlock)
       tile.pitch = static_cast<std::uint8_t>(pitch);
@@ -421,7 +440,7 @@ bool choose_tile(const Nest& nest, const NestNumbers& numbers, const Target& tar
   if (tile.packs_columns)  // the strip of a tile does not stay in the first-level cache beside the rows
     tile.asks_ahead = std::min(k, ir::kRowBlock) * (tile.rows + tile.width) * size_of_column * 4 > target.l1_bytes * 3;
   else tile.asks_ahead = !across && n * k * size_of_column > target.l2_bytes;
-  if (is_turned) tile.turned = static_cast<std::uint8_t>(std::min<std::int64_t>(lanes, 16));
+  if (is_turned) tile.turned = static_cast<std::uint8_t>(chosen.direct > 0 ? chosen.direct : std::min<std::int64_t>(lanes, 16));
 
   // ---- tasks: the packed rows of a block take an eighth of the second-level cache
   const std::int64_t threads = std::max(1, options.threads);
