@@ -11,8 +11,9 @@ namespace onepass::compiler {
 
 class KernelObject {
  public:
-  /// Loads the object. Throws InternalError if `generate` cannot have made it; checks sections, symbols, relocations and bounds.
-  static std::shared_ptr<const KernelObject> load(std::string_view object);
+  /// Loads the object. Throws InternalError if `generate` cannot have made it; checks sections, symbols, relocations and bounds. `name`:
+  /// for perf and GDB (runtime/code_names.h).
+  static std::shared_ptr<const KernelObject> load(std::string_view object, std::string_view name = {});
   KernelFunction function() const { return function_; }
   std::size_t bytes() const { return bytes_; }
   virtual ~KernelObject() = default;

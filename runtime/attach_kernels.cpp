@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "compiler/plan/costs.h"
+#include "runtime/code_names.h"
 #include "runtime/launch.h"
 #include "runtime/log.h"
+#include "runtime/record.h"
 #include "runtime/routine.h"
 #include "runtime/speed.h"
 
@@ -40,7 +42,8 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
                         {.nest = &kernel.planned.nest, .schedule = &kernel.scheduled.schedule, .target = &target},
                         how.counts,
                         {},
-                        how.optimised});
+                        how.optimised,
+                        names_code() ? symbol_of(report, kernel) : ""});
   }
   for (const Launch& launch : plan.launches)
     if (wanted[launch.of] && launch.items != 0 && !launch.is_routine)
@@ -139,7 +142,10 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
     known.push_back(compiler::known_words(nest, launch.words, slot_known));
     requests.push_back({kernel_key(nest, schedule, target, &known.back()),
                         {.nest = &nest, .schedule = &schedule, .target = &target, .known = &known.back()},
-                        how.counts});
+                        how.counts,
+                        {},
+                        false,
+                        names_code() ? symbol_of(report, kernel) : ""});
     launch_of.push_back(k);
   }
   const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);

@@ -173,11 +173,12 @@ struct Made {
   std::shared_ptr<const compiler::KernelObject> loaded;
   CompileTimes times;
 };
-Made generate_and_load(const compiler::CodegenRequest& request) {
+Made generate_and_load(compiler::CodegenRequest request, std::string_view symbol) {
+  request.unwind = !symbol.empty();
   compiler::CodegenResult result = compiler::generate(request);
   Made made{std::move(result.object), nullptr, {result.open_ms, result.emit_ms, result.passes_ms, result.machine_ms, 0}};
   const std::int64_t start = os::nanoseconds();
-  made.loaded = compiler::KernelObject::load(made.object);
+  made.loaded = compiler::KernelObject::load(made.object, symbol);
   made.times.load = static_cast<double>(os::nanoseconds() - start) / 1e6;
   return made;
 }
@@ -191,6 +192,7 @@ Kernel::Kernel(compiler::KernelFunction routine)
 
 Kernel::Kernel(const KernelRequest& request, bool may_compile)
     : key_(request.key),
+      symbol_(request.symbol),
       counts_(request.counts ? request.counts : std::make_shared<KernelCounts>()),
       nest_(*request.codegen.nest),
       schedule_(*request.codegen.schedule),
@@ -222,7 +224,7 @@ bool Kernel::load(const KernelRequest& request, bool may_compile) {
   const bool optimised = entry->tier == compiler::Tier::Optimised;
   if (!optimised && request.optimised && may_compile) return false;
   try {
-    first_ = compiler::KernelObject::load(entry->object);
+    first_ = compiler::KernelObject::load(entry->object, symbol(request.codegen.known ? "specialized" : optimised ? "optimized" : "quick"));
   } catch (const InternalError&) {
     disk_cache().discard(key_);
     return false;
@@ -275,7 +277,7 @@ void Kernel::compile_quickly(const KernelRequest& request) {
   compiler::CodegenRequest first = request.codegen;
   first.schedule = &quick;
   first.tier = compiler::Tier::Quick;
-  Made made = generate_and_load(first);
+  Made made = generate_and_load(first, symbol("quick"));
   first_ = std::move(made.loaded);
   quick_ = first_->function();
   quick_times_ = made.times;
@@ -292,7 +294,7 @@ void Kernel::compile_quickly(const KernelRequest& request) {
 void Kernel::compile_specialised(const KernelRequest& request) {
   const std::int64_t start = os::nanoseconds(), processor = os::thread_nanoseconds();
   const double also = of_first_compile();
-  Made made = generate_and_load(request.codegen);
+  Made made = generate_and_load(request.codegen, symbol("specialized"));
   first_ = std::move(made.loaded);
   final_times_ = made.times;
   final_.store(first_->function(), std::memory_order_release);
@@ -322,6 +324,8 @@ void Kernel::note_compile(std::int64_t start, int tier, const CompileTimes& time
   }
   profile::add({profile::Kind::Compile, "compile", start, os::nanoseconds(), name, tier});
 }
+
+std::string Kernel::symbol(std::string_view tier) const { return symbol_.empty() ? "" : fmt::format("{}, {}", symbol_, tier); }
 
 std::string Kernel::name() const { return fmt::format("{:016x}", std::hash<std::string>()(key_)); }
 
@@ -422,7 +426,8 @@ void Kernel::make_optimised(bool in_call) const noexcept {
       compile_start_.store(processor, std::memory_order_relaxed);
       compile_thread_.store(os::thread_number(), std::memory_order_release);
       if (!optimised_) {
-        Made made = generate_and_load({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised});
+        Made made = generate_and_load({.nest = &nest_, .schedule = &schedule_, .target = &target_, .tier = compiler::Tier::Optimised},
+                                      symbol("optimized"));
         object = std::move(made.object);
         final_times_ = made.times;
         optimised_ = std::move(made.loaded);

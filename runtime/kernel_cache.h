@@ -140,6 +140,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   bool stay_in_tiles();
   void compiled(double estimate, std::int64_t start, std::int64_t processor, std::string_view how);
   std::string name() const;                                                                   // for the log
+  std::string symbol(std::string_view tier) const;                                            // for perf and GDB
   void note_compile(std::int64_t start, int tier, const CompileTimes& times) const noexcept;  // for the profile
   int decide(bool may_wait, int threads) const;
   void give_processor() const noexcept;
@@ -149,7 +150,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void make_optimised(bool in_call) const noexcept;
   static void compile_on_a_thread(const Kernel& kernel);
 
-  std::string key_;
+  std::string key_, symbol_;
   std::shared_ptr<KernelCounts> counts_;
   compiler::Nest nest_;
   compiler::Schedule schedule_;
@@ -186,6 +187,7 @@ struct KernelRequest {
   std::shared_ptr<KernelCounts> counts;  // may be null
   std::vector<Run> runs;                 // each launch of the first call. Empty: no call follows, so the baseline tier is compiled
   bool optimised = false;                // must be settled: warm_up
+  std::string symbol = {};               // name of the code for perf and GDB; empty if not wanted
 };
 
 struct KernelResult {

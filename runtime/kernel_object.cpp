@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
+#include "runtime/code_names.h"
 #include "runtime/os.h"
 
 namespace onepass::compiler {
@@ -21,6 +22,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
+constexpr Elf64_Word kUnwindTable = 0x70000001;            // SHT_X86_64_UNWIND, which elf.h may lack
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // limit for one kernel
 
 [[noreturn]] void fail(const std::string& what) { throw InternalError("kernel object: " + what); }
@@ -61,7 +63,8 @@ struct Symbol {
 
 class Loader {
  public:
-  Loader(std::string_view object) : bytes_(object) {}
+  // `unwinds`: also loads the unwind tables.
+  Loader(std::string_view object, bool unwinds) : bytes_(object), unwinds_(unwinds) {}
 
   os::ExecutableMemory load(KernelFunction& function) {
     read_sections();
@@ -86,10 +89,15 @@ class Loader {
       if (s.sh_type == SHT_RELA) relocate(s, static_cast<std::size_t>(symbol_table - sections_.data()));
       else if (s.sh_type == SHT_REL && target_placed(s)) fail("its relocations have no addends");
     if (!entry_) fail("it has no function `kernel`");
+    if (unwind_) unwound_ = {memory_.data() + *placed_[*unwind_], static_cast<std::size_t>(sections_[*unwind_].sh_size)};
     memory_.finalize();
     function = reinterpret_cast<KernelFunction>(*entry_);
     return std::move(memory_);
   }
+
+  // After load(): the section of the function `kernel`, and the unwind tables if they were loaded and exist.
+  std::span<const std::byte> code() const { return code_; }
+  std::span<const std::byte> unwind() const { return unwound_; }
 
  private:
   Bytes bytes_;
@@ -98,6 +106,9 @@ class Loader {
   std::vector<std::optional<std::size_t>> placed_;  // memory offset of each loaded section
   std::vector<Symbol> symbols_;
   std::optional<std::uint64_t> entry_;
+  std::span<const std::byte> code_, unwound_;
+  bool unwinds_;
+  std::optional<std::size_t> unwind_;                  // section
   std::size_t total_ = 0, table_ = 0, table_end_ = 0;  // the address table for indirect relocations
   bool arm_ = false;
   os::ExecutableMemory memory_;
@@ -130,8 +141,9 @@ class Loader {
     for (std::size_t i = 0; i < sections_.size(); ++i) {
       const Elf64_Shdr& s = sections_[i];
       const std::string_view name = text_at(section_names_, s.sh_name);
-      if (!(s.sh_flags & SHF_ALLOC) || name.starts_with(".eh_frame") || name.starts_with(".note")) continue;
-      if (s.sh_type != SHT_PROGBITS && s.sh_type != SHT_NOBITS) continue;
+      const bool is_unwind = name == ".eh_frame" && (s.sh_type == SHT_PROGBITS || s.sh_type == kUnwindTable);
+      if (!(s.sh_flags & SHF_ALLOC) || (is_unwind && !unwinds_) || name.starts_with(".note")) continue;
+      if (s.sh_type != SHT_PROGBITS && s.sh_type != SHT_NOBITS && !is_unwind) continue;
       if ((s.sh_flags & SHF_WRITE) && s.sh_size != 0 && !name.starts_with(".data.rel.ro"))
         fail(fmt::format("section {} is writable", name));
       const std::uint64_t alignment = std::max<std::uint64_t>(s.sh_addralign, 1);
@@ -140,6 +152,7 @@ class Loader {
       total_ = align_up(total_, static_cast<std::size_t>(alignment));
       placed_[i] = total_;
       total_ += static_cast<std::size_t>(s.sh_size);
+      if (is_unwind) unwind_ = i;
       if (total_ > kMostBytes) fail("it is larger than any kernel");
     }
     for (const Elf64_Shdr& s : sections_)
@@ -183,9 +196,12 @@ class Loader {
         if (placed_[s.st_shndx]) {
           symbol.address = address_of(*placed_[s.st_shndx] + static_cast<std::size_t>(s.st_value));
           symbol.defined = true;
-          if (symbol.name == "kernel" && ELF64_ST_TYPE(s.st_info) == STT_FUNC && (sections_[s.st_shndx].sh_flags & SHF_EXECINSTR) &&
-              s.st_value < sections_[s.st_shndx].sh_size)
+          const Elf64_Shdr& section = sections_[s.st_shndx];
+          if (symbol.name == "kernel" && ELF64_ST_TYPE(s.st_info) == STT_FUNC && (section.sh_flags & SHF_EXECINSTR) &&
+              s.st_value < section.sh_size) {
             entry_ = symbol.address;
+            code_ = {memory_.data() + *placed_[s.st_shndx], static_cast<std::size_t>(section.sh_size)};
+          }
         }
       }
       symbols_.push_back(symbol);
@@ -322,17 +338,22 @@ class Loader {
 
 class Loaded final : public KernelObject {
  public:
-  explicit Loaded(std::string_view object) {
-    memory_ = Loader(object).load(function_);
+  Loaded(std::string_view object, std::string_view name) {
+    Loader loader(object, !name.empty());
+    memory_ = loader.load(function_);
     bytes_ = memory_.size();
+    if (!name.empty()) name_ = runtime::CodeName(loader.code(), name, loader.unwind());
   }
 
  private:
   os::ExecutableMemory memory_;
+  runtime::CodeName name_;
 };
 
 }  // namespace
 
-std::shared_ptr<const KernelObject> KernelObject::load(std::string_view object) { return std::make_shared<Loaded>(object); }
+std::shared_ptr<const KernelObject> KernelObject::load(std::string_view object, std::string_view name) {
+  return std::make_shared<Loaded>(object, name);
+}
 
 }  // namespace onepass::compiler

@@ -137,6 +137,9 @@ void compile(const CodegenRequest& request, CodegenResult& result) {
   const auto start = Clock::now();
   std::unique_ptr<llvm::Module> module = emit(request, *m.context);
   if (request.count && !request.nest->is_routine()) count_accesses(*module, WordLayout(*request.nest).total);
+  if (request.unwind)
+    for (llvm::Function& f : *module)
+      if (!f.isDeclaration()) f.setUWTableKind(llvm::UWTableKind::Async);
   result.emit_ms = milliseconds(Clock::now() - start);
   compat::set_triple(*module, request.target->triple);
   module->setDataLayout(m.machine->createDataLayout());
