@@ -475,6 +475,12 @@ std::vector<Value> Recorder::call(std::string_view name, std::span<const Argumen
   for (std::size_t i = 0; i < bound.size(); ++i)
     if (!optional[i] && !given[i]) throw ValueError(fmt::format("{}: `{}` is missing: {}", name, f.parameters[i], signature()));
   f.bound = bound;
+  struct Called {  // of several nested functions, the one that the user called
+    std::string_view& name;
+    const std::string_view before;
+    ~Called() { name = before; }
+  } const called{called_, called_};
+  if (called_.empty()) called_ = row.name;
   return row.implementation(f);
 }
 

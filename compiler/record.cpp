@@ -185,7 +185,7 @@ Value Recorder::fold(Op op, std::string_view name, std::span<const Literal> in) 
 }
 
 Value Recorder::elementwise(Op op, std::initializer_list<Value> operands) {
-  return elementwise(op, ir::info(op).text, std::span<const Value>(operands.begin(), operands.size()));
+  return elementwise(op, called_.empty() ? ir::info(op).text : called_, std::span<const Value>(operands.begin(), operands.size()));
 }
 
 // Throws if the operator is undefined for operands of this common type.

@@ -206,6 +206,7 @@ class Recorder {
   std::unordered_map<std::uint64_t, std::uint32_t> slots_;  // (origin, dtype) -> scalar parameter
   std::map<std::pair<NodeId, std::vector<std::int64_t>>, Value> by_shape_;
   std::uint32_t next_origin_ = 1;
+  std::string_view called_;  // function whose definition is being recorded: messages name it, not the operators of its definition
   DerivativeRules rules_;
 
   struct Region {                          // elements selected by indices

@@ -627,6 +627,10 @@ namespace onepass {
 
 KernelCacheStats kernel_cache_stats() { return runtime::cache().stats(); }
 bool detail::wait_until_optimized(std::int64_t nanoseconds) { return runtime::background::wait(nanoseconds); }
-void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes) { runtime::cache().set_limits(entries, bytes); }
+void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes) {
+  if (entries < 0 || bytes < 0)
+    throw ValueError(fmt::format("set_kernel_cache_limits: {} kernels and {} bytes must be 0 or more.", entries, bytes));
+  runtime::cache().set_limits(entries, bytes);
+}
 
 }  // namespace onepass

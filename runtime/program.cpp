@@ -62,6 +62,12 @@ Program::Program(Record record, std::vector<std::string> argument_names, Options
         fmt::format("array_bytes: {} is negative. Pass a number of bytes, or 0 for half the memory.", options.limits.array_bytes));
   for (const auto& [name, limit] : {std::pair{"work", options.limits.work}, std::pair{"compile_ms", options.limits.compile_ms}})
     if (limit < 0) throw ValueError(fmt::format("{}: {} is negative. Pass a positive number, or 0 for no limit.", name, limit));
+  if (options.specialization.depth < 0)
+    throw ValueError(
+        fmt::format("depth: {} is negative. Pass a number of shapes, or 0 for generic kernels only.", options.specialization.depth));
+  if (options.specialization.after_calls < 0)
+    throw ValueError(
+        fmt::format("after_calls: {} is negative. Pass a number of calls, or 0 for the rule by time.", options.specialization.after_calls));
   state_->target = target_for(options);
   state_->sealed = options.compile == Compile::never;
   state_->interpret = options.mode == Mode::reference || (options.mode == Mode::adaptive && !can_compile());

@@ -519,6 +519,17 @@ TEST_CASE("api: an error names operator, operands and the line that recorded it"
   CHECK(floats(f(vector({2}), vector({3}))) == Floats{6});
 }
 
+TEST_CASE("api: an error within a composed function names that function, and the next error its own") {
+  const auto f = op::compile(
+      [](Tensor x, Tensor w) {
+        CHECK_THAT(error_of([&] { layer_norm(x, w); }), Contains("layer_norm: shapes [4, 6] and [5] do not broadcast"));
+        CHECK_THAT(error_of([&] { rms_norm(x, w); }), Contains("rms_norm: shapes [4, 6] and [5] do not broadcast"));
+        return x * w;
+      },
+      kReference);
+  CHECK_THAT(error_of([&] { f(Array::zeros({4, 6}, f32), Array::zeros({5}, f32)); }), Contains("mul: shapes [4, 6] and [5]"));
+}
+
 TEST_CASE("api: errors keep their type") {
   const auto one = [](auto body) { return op::compile([body](Tensor x) -> Tensor { return body(x); }, kReference); };
   const Array x = matrix({1, 2, 3, 4}, 2);

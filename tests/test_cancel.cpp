@@ -323,4 +323,9 @@ TEST_CASE("the limit `work` counts computed elements, equally in every mode") {
   CHECK_THAT(error_of([&] { op::formula("x", options); }), Contains("work: -1 is negative"));
   options.limits.work = 0, options.limits.compile_ms = -1;
   CHECK_THAT(error_of([&] { op::formula("x", options); }), Contains("compile_ms: -1 is negative"));
+  options.limits.compile_ms = 0, options.specialization.depth = -1;
+  CHECK_THAT(error_of([&] { op::formula("x", options); }), Contains("depth: -1 is negative"));
+  options.specialization.depth = 0, options.specialization.after_calls = -2;
+  CHECK_THAT(error_of([&] { op::formula("x", options); }), Contains("after_calls: -2 is negative"));
+  CHECK_THAT(error_of([&] { op::set_kernel_cache_limits(10, -1); }), Contains("10 kernels and -1 bytes must be 0 or more"));
 }

@@ -325,6 +325,8 @@ TEST_CASE("slice: errors name the operator, the operands, the mismatch and the f
       {"x + y",
        {{3, 4}, {2, 1}},
        {"formula:1:3: add: shapes [3, 4] and [2, 1] do not broadcast", "left:  x f32[3, 4]", "right: y f32[2, 1]"}},
+      {"layer_norm(x, w)", {{4, 6}, {5}}, {"formula:1:1: layer_norm: shapes [4, 6] and [5] do not broadcast", "right: w f32[5]"}},
+      {"mse(x, y)", {{4, 6}, {5}}, {"formula:1:1: mse: shapes [4, 6] and [5] do not broadcast", "left:  x f32[4, 6]"}},
       {"sofmax(x)", {{3}}, {"formula:1:1: ", "`sofmax`", "did you mean `softmax`?"}},
       {"reshape(x, [5])", {{3, 4}}, {"formula:1:1: reshape: ", "[3, 4]", "[5]"}},
       {"sum(x, axis=2)", {{3, 4}}, {"formula:1:1: sum: ", "2", "rank 2"}},

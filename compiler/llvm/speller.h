@@ -161,11 +161,12 @@ class Speller : private Frame {
   bool has_loops(Id line) const;
   Value* by(const loops::Digit& d);
   std::uint32_t word_of(loops::Digit::Size size) const;
-  // Known in a specialized kernel, or numbers of the loop program.
+  // Numbers of the loop program, and those of kernel parameters that the kernel is specialized on.
   std::optional<std::int64_t> known_by(const loops::Digit& d) const;
   std::optional<std::int64_t> known_iterations(Id digit) const;
   Value* iterations(Id digit);
   Value* weight(Id digit, Id within);  // how far one iteration moves an enclosing digit
+  // Of the loop program alone: most iterations of a run, for any extents.
   std::optional<std::int64_t> iterations_known(Id digit) const { return loops::iterations_known(p_, digit); }
   // Returns the iterations of a digit from its loop's start; fewer than iterations() if an enclosing loop ends.
   // Returns the scope that computes what depends only on the indices of one nest loop, which are known up to the scope at `depth`. Copies

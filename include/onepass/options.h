@@ -33,7 +33,7 @@ enum class Tier : std::uint8_t { quick, optimized };
 /// kernel that is slower than the generic kernel is not used. Results have the same bits.
 ///
 /// A shape is hot after at least three calls. Its calls must also have taken so long that the same time again would save its compile
-/// time.
+/// time. Functions with a negative number throw ValueError.
 struct Specialization {
   int depth = 20;       ///< 0: generic kernels only
   int after_calls = 0;  ///< above 0: a shape is hot after this many calls instead

@@ -126,7 +126,7 @@ struct KernelCacheStats {
 };
 ONEPASS_API
 KernelCacheStats kernel_cache_stats();
-/// Sets the limits of the kernel cache; the defaults are 4,096 kernels and 256 MiB.
+/// Sets the limits of the kernel cache; the defaults are 4,096 kernels and 256 MiB. Throws ValueError if a limit is negative.
 ONEPASS_API
 void set_kernel_cache_limits(std::int64_t entries, std::int64_t bytes);
 
