@@ -310,7 +310,7 @@ TEST_CASE("numbers: elementary functions of one number equal their expansions", 
     for (const ElementaryForms& forms : all) {
       REQUIRE(forms.function);
       std::vector<Scalar> kept(forms.kept);
-      for (std::size_t i = 0; i < a.size(); ++i) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const double e = expected[0].as<double>()[i];
         INFO(ir::info(op).text << " " << a[i] << " " << b[i]);
         const auto agrees = [&](double y) {
