@@ -11,7 +11,6 @@
 #include <cstring>
 #include <fstream>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,7 +18,6 @@
 
 #include <fmt/format.h>
 
-#include "compiler/codegen.h"
 #include "has_codegen.h"
 #include "onepass/onepass.h"
 #include "runtime/code_names.h"

@@ -640,9 +640,9 @@ TEST_CASE("contract: specialized kernels of any extents have the reference's bit
       }
 }
 
-// 784 is a multiple of the squares that are transposed in registers.
+// 784 is a multiple of the squares that are transposed in registers. Narrower vectors pack the operand.
 TEST_CASE("contract: specialized kernels of divisible extents have no masks", "[contract]") {
-  if (!has_codegen()) return;
+  if (!has_codegen() || Target::host().vector_bytes < 64) return;
   const auto masks = [](std::int64_t rows, std::int64_t k, Mode mode) {
     const auto f = compile([](Tensor x, Tensor y) { return matmul(x, transpose(y)); }, {.mode = mode});
     const std::string signature = fmt::format("f32[{0},{1}] f32[10,{1}]", rows, k);

@@ -55,7 +55,7 @@ unsigned KernelBuilder::width_of(Value* v) const {
   return 0;
 }
 
-// Squares of whole 512-bit registers have instructions that compile and run fast: elements are interleaved inside parts of 128 bits, then
+// Rows of one, two or four parts of 128 bits have instructions that compile and run fast: elements are interleaved inside the parts, then
 // the parts are exchanged.
 void KernelBuilder::transpose(std::vector<Value*>& rows) {
   constexpr unsigned part_bits = 128;  // instructions interleave elements within parts of a register

@@ -168,10 +168,10 @@ class Speller : private Frame {
   Value* weight(Id digit, Id within);  // how far one iteration moves an enclosing digit
   // Of the loop program alone: most iterations of a run, for any extents.
   std::optional<std::int64_t> iterations_known(Id digit) const { return loops::iterations_known(p_, digit); }
-  // Returns the iterations of a digit from its loop's start; fewer than iterations() if an enclosing loop ends.
   // Returns the scope that computes what depends only on the indices of one nest loop, which are known up to the scope at `depth`. Copies
   // of unrolled loops have constant indices, so it is a scope around them, and around other loops between them.
   Scope& around_copies(std::size_t depth);
+  // Returns the iterations of a digit from its loop's start; fewer than iterations() if an enclosing loop ends.
   Value* count(Id digit);
   unsigned lanes_of(Id line) const;
   unsigned lanes_of_register(Id line) const;  // of the widest type in the loop
