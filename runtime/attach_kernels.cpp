@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "compiler/plan/costs.h"
-#include "runtime/code_names.h"
 #include "runtime/launch.h"
 #include "runtime/log.h"
 #include "runtime/record.h"
@@ -43,7 +42,7 @@ int attach(PlanData& plan, PlanReport& report, const compiler::Target& target, c
                         how.counts,
                         {},
                         how.optimised,
-                        names_code() ? symbol_of(report, kernel) : ""});
+                        symbol_of(report, kernel)});
   }
   for (const Launch& launch : plan.launches)
     if (wanted[launch.of] && launch.items != 0 && !launch.is_routine)
@@ -145,7 +144,7 @@ int attach_specialised(const PlanData& plan, const PlanReport& report, const com
                         how.counts,
                         {},
                         false,
-                        names_code() ? symbol_of(report, kernel) : ""});
+                        symbol_of(report, kernel)});
     launch_of.push_back(k);
   }
   const std::vector<KernelResult> found = find_or_compile(requests, how.threads, how.may_compile, how.wait);

@@ -37,9 +37,8 @@ std::string kernel_text(const LaunchPlan& plan, const PlanReport& report, std::s
   const compiler::NestNumbers& numbers = kernel.planned.numbers;
   static constexpr std::string_view kKinds[] = {"elementwise", "outer-axis reduction", "inner-axis reduction"};
   std::string out =
-      fmt::format("kernel {}: {}, loops", k, nest.is_routine() ? ir::info(nest.routine).text : kKinds[static_cast<int>(nest.kind)]);
-  for (std::uint32_t l = 0; l < nest.loops(); ++l)
-    out += fmt::format("{} {}{}", l ? " x" : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
+      fmt::format("kernel {}: {}, loops {}", k, nest.is_routine() ? ir::info(nest.routine).text : kKinds[static_cast<int>(nest.kind)],
+                  loops_text(numbers.extents, nest.reduced_mask()));
   if (nest.sweeps > 1) out += fmt::format(", {} sweeps", nest.sweeps);
   out += fmt::format(", reads {}, writes {}", bytes_text(kernel.scheduled.numbers.bytes_read),
                      bytes_text(kernel.scheduled.numbers.bytes_written));

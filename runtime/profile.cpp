@@ -107,9 +107,8 @@ struct LaunchText {
   std::array<std::int64_t, 6> extents{};  // extents of the first loops
 
   std::string text() const {
-    std::string out = fmt::format("{}:", kernel);
-    for (std::size_t l = 0; l < std::min<std::size_t>(loops, extents.size()); ++l)
-      out += fmt::format("{} {}{}", l ? " x" : "", extents[l], reduced >> l & 1 ? " (reduced)" : "");
+    const std::span known(extents.data(), std::min<std::size_t>(loops, extents.size()));
+    std::string out = fmt::format("{}: {}", kernel, loops_text(known, reduced));
     if (loops > extents.size()) out += " x …";
     return op == ir::Op::Input ? out : fmt::format("{} {}", out, ir::info(op).text);
   }

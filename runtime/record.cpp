@@ -18,6 +18,7 @@
 #include "compiler/record.h"
 #include "onepass/error.h"
 #include "onepass/profile.h"
+#include "runtime/code_names.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/device_plan.h"
 #include "runtime/cuda/nvrtc.h"
@@ -96,16 +97,12 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-namespace {
-
-std::string loops_text(const Nest& nest, const NestNumbers& numbers) {
+std::string loops_text(std::span<const std::int64_t> extents, std::uint64_t reduced) {
   std::string text;
-  for (std::uint32_t l = 0; l < nest.loops(); ++l)
-    text += fmt::format("{}{}{}", l ? " x " : "", numbers.extents[l], nest.reduced_mask() >> l & 1 ? " (reduced)" : "");
+  for (std::size_t l = 0; l < extents.size(); ++l)
+    text += fmt::format("{}{}{}", l ? " x " : "", extents[l], reduced >> l & 1 ? " (reduced)" : "");
   return text;
 }
-
-}  // namespace
 
 void write_text(const char* what, const std::string& path, std::string_view text) {
   os::AtomicFile file(what, path, false);
@@ -152,6 +149,7 @@ std::pair<compiler::cuda::DeviceTarget, std::string> cuda_target() {
 }  // namespace
 
 std::string symbol_of(const PlanReport& report, const KernelReport& kernel) {
+  if (!names_code()) return {};
   constexpr std::size_t kMost = 3;
   const Graph& graph = report.optimised;
   std::vector<std::string_view> sources;
@@ -163,7 +161,7 @@ std::string symbol_of(const PlanReport& report, const KernelReport& kernel) {
   sources.resize(std::min(sources.size(), kMost));
   const std::vector<NodeId>& roots = report.partition.groups[kernel.group].roots;
   std::string text = fmt::format("onepass {} {}", roots.empty() ? "" : ir::info(graph[roots[0]].op).text,
-                                 loops_text(kernel.planned.nest, kernel.planned.numbers));
+                                 loops_text(kernel.planned.numbers.extents, kernel.planned.nest.reduced_mask()));
   if (!sources.empty()) text += fmt::format(", {}{}", fmt::join(sources, ", "), all ? "" : ", ...");
   return text;
 }
@@ -447,7 +445,7 @@ class Maker {
     static constexpr std::string_view kKinds[] = {"elementwise", "outer-axis reduction", "inner-axis reduction"};
     ExecutionRecord::Kernel& kernel = out_.kernels.emplace_back();
     kernel.kind = nest.is_routine() ? "routine" : kKinds[static_cast<int>(nest.kind)];
-    kernel.loops = loops_text(nest, numbers);
+    kernel.loops = loops_text(numbers.extents, nest.reduced_mask());
     kernel.extents = numbers.extents;
     for (std::uint32_t l = 0; l < nest.loops(); ++l) kernel.reduced.push_back(nest.reduced_mask() >> l & 1);
     kernel.sweeps = nest.sweeps;

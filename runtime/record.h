@@ -25,7 +25,11 @@ std::vector<std::string> lines_of(const ir::Graph& graph);
 /// Returns the bytes in hexadecimal. A key is bytes, not text.
 std::string hexadecimal(std::string_view bytes);
 
+/// Returns the extents of loops as text: `64 x 1024 (reduced)`. `reduced`: a bit for each loop.
+std::string loops_text(std::span<const std::int64_t> extents, std::uint64_t reduced);
+
 /// Returns a name of the kernel's code for perf and GDB: its first stored value, its loops, and the source positions of its operators.
+/// Empty if neither wants names (runtime/code_names.h).
 std::string symbol_of(const PlanReport& report, const KernelReport& kernel);
 /// Returns the kernel's LLVM IR or assembly as compiled in this mode: extents and strides are constants in mode specialized.
 std::string code_of(const KernelReport& kernel, const compiler::Target& target, Mode mode, bool want_ir);

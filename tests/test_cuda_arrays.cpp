@@ -660,6 +660,19 @@ TEST_CASE("a hot shape gets specialized kernels on a device, by the function's p
                     Contains("f32[50]@cuda:0"));
 }
 
+TEST_CASE("values of equal literals are computed once on a device too, but not those of numbers of the call", "[cuda]") {
+  fake_cuda();
+  const auto nodes = [&](const auto& f, auto... numbers) {
+    static_cast<void>(f(ramp({50}, 0.25).to(gpu), numbers...));
+    return f.last_execution().nodes.size();
+  };
+  const auto equal = compile([](Tensor x) { return exp(x * 2.5) * 3.0 + exp(x * 2.5); });
+  const auto different = compile([](Tensor x) { return exp(x * 2.5) * 3.0 + exp(x * 1.5); });
+  CHECK(nodes(equal) < nodes(different));
+  const auto of_numbers = [] { return compile([](Tensor x, Tensor a, Tensor b) { return exp(x * a) * 3.0 + exp(x * b); }); };
+  CHECK(nodes(of_numbers(), 2.5, 2.5) == nodes(of_numbers(), 2.5, 1.5));
+}
+
 TEST_CASE("specialized kernels on a device are tried alternately with the generic ones, and dropped if slower", "[cuda]") {
   fake_cuda();
   runtime::background::wait();  // jobs of earlier tests

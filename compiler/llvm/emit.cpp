@@ -189,7 +189,7 @@ std::unique_ptr<llvm::Module> emit(const CodegenRequest& request, llvm::LLVMCont
 }
 
 bool gains_from_strength_reduction(const Nest& nest, const Schedule& schedule) {
-  if (schedule.tile.turned > 0 && !schedule.tile.packs_columns) return false;
+  if (schedule.tile.turns_when_read()) return false;
   return nest.is_routine() || nest.kind != NestKind::Map || !loops::has_program(nest, schedule);
 }
 

@@ -569,7 +569,7 @@ Program contract(const Nest& nest, const RegisterTile& tile) {
   }
   const Id k = blocks + 1;
   Id summed = k;
-  if (tile.turned > 0 && !tile.packs_columns) {  // transposes squares where they are read
+  if (tile.turns_when_read()) {
     summed = s.split(k, tile.turned);
     const Id at_once = summed + 1;
     for (int loops = 0; loops < 2; ++loops) s.inside(at_once);

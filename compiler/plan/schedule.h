@@ -29,6 +29,8 @@ struct RegisterTile {
   std::uint8_t pitch = 0;
   bool asks_ahead = false;  // prefetches columns that exceed the first-level cache, if they are packed, or the second
   bool operator==(const RegisterTile&) const = default;
+
+  bool turns_when_read() const { return turned > 0 && !packs_columns; }  // else squares are transposed when columns are packed
 };
 
 struct Schedule {

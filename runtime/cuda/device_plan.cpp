@@ -31,6 +31,7 @@ DevicePlan::DevicePlan(const compiler::cuda::DeviceTarget& target, PlanData& pla
   std::vector<NodeId> places;
   compiler::PassOptions passes = options.passes();
   passes.steps = false;
+  passes.is_brought = plan.is_brought();
   report.optimised = compiler::optimize(report.recorded, passes, places);
   plan.indexes = !places.empty();
   checks_ = checked_indices(report.optimised, places);
