@@ -99,6 +99,7 @@ template <class Managed> Managed* exported(const Array& array, void* stream) {
     theirs = stream_of(*storage->gpu, stream);
     runtime::cuda::Gpu::Turn turn(*storage->gpu);
     turn.follow(storage->last);
+    turn.keep(array, storage->block);
     if (theirs) turn.precede(*theirs);
   }
   auto* const out = new Export<Managed>;

@@ -295,33 +295,23 @@ TEST_CASE("copies between devices are ordered by streams, without waits of the h
   CHECK(fake_cuda().peers() == peers);  // once for each pair
 }
 
-TEST_CASE("a stream under capture is rejected, and earlier work on it is not lost", "[cuda]") {
+TEST_CASE("earlier work on a stream under capture is not lost", "[cuda]") {
   fake_cuda();
   const auto f = affine();
   const Array x = ramp({64}, 0.25), expected = affine()(x, x, x);
   Array there = x.to(gpu);
-  f(there, there, there);
   void* const a = stream_of_ours();
   const auto begin = fake_cuda().function<int(void*, int)>("cuStreamBeginCapture_v2");
   const auto end_capture = fake_cuda().function<int(void*, void**)>("cuStreamEndCapture");
-  const std::string says =
-      "a stream of a StreamScope on a device that is none is being captured into a CUDA graph, which onepass does not support";
   void* graph = nullptr;
-  {
-    REQUIRE(begin(a, 1) == 0);
-    const StreamScope scope(gpu, a);
-    CHECK_THROWS_WITH(f(there, there, there), Contains(says) && Contains("End the capture"));
-    CHECK_THROWS_WITH(there.copy(), Contains(says));
-    REQUIRE(end_capture(a, &graph) == 0);
-    CHECK(same_bits(f(there, there, there).to(Device::cpu()), expected));
-  }
   Array y;
   {
     const StreamScope scope(gpu, a);
     y = f(there, there, there);
     REQUIRE(begin(a, 1) == 0);
   }
-  CHECK_THROWS_WITH(y.to(Device::cpu()), Contains(says));  // waiting would add the default stream to the graph
+  CHECK_THROWS_WITH(y.to(Device::cpu()),
+                    Contains("is being captured into a CUDA graph"));  // waiting would add the default stream to the graph
   REQUIRE(end_capture(a, &graph) == 0);
   CHECK(same_bits(y.to(Device::cpu()), expected));
   y = there = Array();
@@ -344,7 +334,7 @@ TEST_CASE("unused programs are unloaded when the device has finished with them, 
     const StreamScope scope(gpu, a);
     there = Array::zeros({64}, f32, gpu);  // still pending
     Gpu::Turn turn(device);
-    turn.uses(*first);
+    turn.uses(first);
   }
   device.forget_programs();
   const std::int64_t loaded = fake_cuda().loaded(), synchronized = fake_cuda().synchronized(), waiting = fake_cuda().waiting();

@@ -50,7 +50,8 @@ struct StreamHolder;
 /// is CUDA's default stream. A call only enqueues its work: later work on the stream runs after it.
 ///
 /// Arrays may move between scopes and threads: each use waits, on the device, for the previous use. The handle must be valid throughout
-/// the scope. Scopes of one thread must end in reverse order.
+/// the scope. Scopes of one thread must end in reverse order. If the stream is being captured into a CUDA graph, calls become part of the
+/// graph, which keeps their memory (docs/cuda.md, "CUDA graphs"); what a graph cannot contain throws Error.
 class ONEPASS_API StreamScope {
  public:
   StreamScope(Device device, void* stream);

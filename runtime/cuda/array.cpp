@@ -92,8 +92,10 @@ void copy_elements(const Array& from, const Array& to) {
     turn.precede(*made);
   } else if (from.is_contiguous() && to.is_contiguous()) {
     Gpu::Turn turn(*source->gpu);
-    turn.follow(source->last);
+    turn.follow(source->last, true);
     turn.follow(target->last);
+    turn.keep(from, source->block);
+    turn.keep(to, target->block);
     turn.copy(address_of(to), address_of(from), bytes);
   } else {
     Argument argument;

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "onepass/error.h"
-#include "runtime/cuda/device.h"
+#include "runtime/cuda/capture.h"
 
 namespace onepass::runtime::cuda {
 
@@ -103,13 +103,18 @@ void Gpu::detach(Report& report) noexcept {
 
 void Gpu::end(Report& report) noexcept {
   report.is_over = true;
-  if (report.is_complete() && !report.is_thrown) return;  // it ends after it is thrown
+  if (report.graphs > 0 || (report.is_complete() && !report.is_thrown)) return;  // it ends after the graphs, and after it is thrown
   free_reports_.push_back(&report.words);
   std::erase_if(reports_, [&](const auto& r) { return r.get() == &report; });
 }
 
 Gpu::Turn::Indexing::Indexing(Turn& turn, IndexReport& of) : report_(of.report_ ? *of.report_ : *(of.report_ = &turn.g_.take_report(of))) {
-  turn.uses(report_.used_on);
+  if (!turn.captured_) {
+    turn.uses(report_.used_on);
+  } else if (std::vector<Report*>& reports = turn.captured_->reports; std::ranges::find(reports, &report_) == reports.end()) {
+    reports.push_back(&report_);
+    ++report_.graphs;
+  }
   ++report_.launching;
 }
 Gpu::Turn::Indexing::~Indexing() { --report_.launching; }
@@ -122,6 +127,10 @@ std::string Gpu::text_of(const Report& report) const {
 // Returns the text, and ends the use of the report.
 std::string Gpu::message_of(Report& report) {
   std::string text = text_of(report);
+  if (report.graphs > 0) {  // later launches of the graphs use it again
+    write(report.words.state, 0);
+    return text;
+  }
   report.is_thrown = true;
   if (report.owner) detach(report);
   else if (report.is_over) end(report);

@@ -2,7 +2,8 @@
 // wait or call throws the error. No call waits for this.
 //
 // A report is in use by one plan until it is thrown. A kernel that is still running may write into it later, so it is reused only after the
-// device has finished the work that had begun by then. This way each report is thrown once.
+// device has finished the work that had begun by then. This way each report is thrown once. The report of calls that the caller captured into
+// a CUDA graph stays in use as long as the graph: a launch may throw it once more if it is thrown while the launch is running.
 #pragma once
 
 #include <cstdint>

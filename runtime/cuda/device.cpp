@@ -8,6 +8,7 @@
 
 #include "ir/of_thread.h"
 #include "onepass/error.h"
+#include "runtime/cuda/capture.h"
 #include "runtime/disk_cache.h"
 #include "runtime/os.h"
 
@@ -20,7 +21,7 @@ constexpr std::size_t kMostParts = 16;   // maximum pinned buffers of a device
 // Scope that makes the device's context current on the calling thread.
 class Current {
  public:
-  Current(const Driver& driver, void* context) : driver_(driver) {
+  Current(const Driver& driver, void* context) : driver_(driver), relaxed_(driver) {
     driver.check(driver.cuCtxPushCurrent_v2(context), "entering the device context");
   }
   ~Current() {
@@ -31,12 +32,14 @@ class Current {
 
  private:
   const Driver& driver_;
+  Relaxed relaxed_;
 };
 
 // Like Current, for cleanup code, which cannot handle failures.
 class Entered {
  public:
-  Entered(const Driver& driver, void* context) noexcept : driver_(driver), entered_(driver.cuCtxPushCurrent_v2(context) == 0) {}
+  Entered(const Driver& driver, void* context) noexcept
+      : driver_(driver), relaxed_(driver), entered_(driver.cuCtxPushCurrent_v2(context) == 0) {}
   ~Entered() {
     void* context = nullptr;
     if (entered_) driver_.cuCtxPopCurrent_v2(&context);
@@ -45,6 +48,7 @@ class Entered {
 
  private:
   const Driver& driver_;
+  Relaxed relaxed_;
   bool entered_;
 };
 
@@ -197,10 +201,16 @@ Gpu::Block::~Block() {
 
 void Gpu::put_back(Block& block) noexcept {
   const std::lock_guard lock(pool_mutex_);
-  stats_.in_use -= static_cast<std::int64_t>(block.place_->bytes);
-  block.place_->users.clear();  // has capacity for one user
-  if (block.last) block.place_->users.push_back(std::move(block.last));
-  pool_.put_back(block.place_);
+  if (block.captured_ && !block.captured_->is_over) block.captured_->freed.push_back({block.place_, std::move(block.last)});  // has room
+  else put_back(block.place_, std::move(block.last));
+}
+
+// The caller must hold the pool's lock.
+void Gpu::put_back(MemoryPool::Block* place, StreamPointer last) noexcept {
+  stats_.in_use -= static_cast<std::int64_t>(place->bytes);
+  place->users.clear();  // has capacity for one user
+  if (last) place->users.push_back(std::move(last));
+  pool_.put_back(place);
 }
 
 void Gpu::trim_pool() noexcept {
@@ -211,6 +221,7 @@ void Gpu::trim_pool() noexcept {
 }
 
 void Gpu::trim() {
+  release_graphs();
   const std::lock_guard lock(mutex_);
   const Current current(driver_, context_);
   const std::lock_guard pool_lock(pool_mutex_);
@@ -392,6 +403,7 @@ std::vector<Gpu::ModulePointer> Gpu::unused_programs() {
 }
 
 void Gpu::forget_programs() {
+  release_graphs();
   std::vector<ModulePointer> dropped;
   const std::lock_guard lock(modules_mutex_);
   dropped = unused_programs();
@@ -440,18 +452,15 @@ struct Gpu::Turn::Staging {
   bool is_over() const { return !pending || gpu.driver_.cuEventQuery(event) == 0; }
 };
 
-Gpu::Turn::Turn(Gpu& gpu) : g_(gpu), lock_(gpu.mutex_), stream_(gpu.stream()) {
+Gpu::Turn::Turn(Gpu& gpu) : g_((gpu.release_graphs(), gpu)), relaxed_(gpu.driver_), lock_(gpu.mutex_), stream_(gpu.stream()) {
   g_.driver_.check(g_.driver_.cuCtxPushCurrent_v2(g_.context_), "entering the device context");
-  if (stream_ == g_.own_ || !g_.is_capturing(stream_->handle)) return;
-  void* context = nullptr;
-  g_.driver_.cuCtxPopCurrent_v2(&context);
-  fail_capturing();
-}
-void Gpu::Turn::fail_capturing() const {
-  throw Error(
-      fmt::format("cuda: a stream of a StreamScope on {} is being captured into a CUDA graph, which onepass does not support. End the "
-                  "capture before the call, or give the scope another stream.",
-                  g_.name_));
+  try {
+    if (stream_ != g_.own_) captured_ = g_.captured_on(stream_->handle);
+  } catch (...) {
+    void* context = nullptr;
+    g_.driver_.cuCtxPopCurrent_v2(&context);
+    throw;
+  }
 }
 Gpu::Turn::~Turn() {
   void* context = nullptr;
@@ -465,10 +474,17 @@ template <class F> void Gpu::Turn::without_lock(F&& wait) {
   g_.driver_.check(result, "waiting for the device");
 }
 
-void Gpu::Turn::follow(StreamPointer& last) {
+void Gpu::Turn::follow(StreamPointer& last, bool only_reads) {
   if (last == stream_) return;
   if (last && (last->open || last->event)) {
-    if (last->open && last != g_.own_ && g_.is_capturing(last->handle)) fail_capturing();
+    const bool is_captured = last->open && last != g_.own_ && g_.is_capturing(last->handle);
+    if (is_captured && (!captured_ || g_.captured_on(last->handle) != captured_))
+      fail_captured("It used an array or memory of this operation. End the capture first.");
+    if (captured_ && !is_captured) {
+      wait_for(*last);
+      if (!only_reads) last = stream_;
+      return;
+    }
     if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "creating an event");
     if (last->open) {
       Result result = g_.driver_.cuEventRecord(last->event, last->handle);
@@ -483,14 +499,27 @@ void Gpu::Turn::follow(StreamPointer& last) {
   last = stream_;
 }
 
+// Waits on the CPU, because a graph cannot wait for work outside of its capture.
+void Gpu::Turn::wait_for(Stream& last) {
+  Result result = last.open ? g_.driver_.cuStreamSynchronize(last.handle) : g_.driver_.cuEventSynchronize(last.event);
+  if (result == kInvalidHandle && last.abandoned) result = g_.driver_.cuCtxSynchronize();
+  g_.driver_.check(result, "waiting for the device");
+}
+
 void Gpu::Turn::precede(const Stream& other) {
   if (other.handle == stream_->handle) return;
+  const bool other_is_captured = other.gpu.is_capturing(other.handle);
+  if ((captured_ || other_is_captured) && !(captured_ && other_is_captured && g_.captured_on(other.handle) == captured_))
+    fail_captured("Another stream would have to wait for it, or the opposite. End the capture first.");
   if (!stream_->event) g_.driver_.check(g_.driver_.cuEventCreate(&stream_->event, kWithoutTiming), "creating an event");
   g_.driver_.check(g_.driver_.cuEventRecord(stream_->event, stream_->handle), "recording an event on a stream");
   g_.driver_.check(g_.driver_.cuStreamWaitEvent(other.handle, stream_->event, 0), "making another stream wait for an event");
 }
 
-void Gpu::Turn::uses(const Module& module) { uses(module.used_on_); }
+void Gpu::Turn::uses(const ModulePointer& module) {
+  if (!captured_) uses(module->used_on_);
+  else if (std::ranges::find(captured_->modules, module) == captured_->modules.end()) captured_->modules.push_back(module);
+}
 void Gpu::Turn::uses(std::vector<StreamPointer>& list) {
   if (std::find(list.begin(), list.end(), stream_) != list.end()) return;
   std::erase_if(list, [&](const StreamPointer& s) { return !s->open && (!s->event || g_.driver_.cuEventQuery(s->event) != kNotReady); });
@@ -500,13 +529,18 @@ void Gpu::Turn::uses(std::vector<StreamPointer>& list) {
 Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
   Block out;
   const std::size_t size = MemoryPool::rounded(bytes);
+  if (captured_) {
+    out = freed_memory(size);
+    if (out.place_) return out;
+  }
   const auto given = [&](MemoryPool::Block* block) {
-    out.gpu_ = &g_, out.place_ = block, out.last = stream_;
+    out.gpu_ = &g_, out.place_ = block, out.last = stream_, out.captured_ = captured_;
     g_.stats_.in_use += static_cast<std::int64_t>(block->bytes);
   };
   {
     std::unique_lock lock(g_.pool_mutex_);
-    if (MemoryPool::Block* const found = g_.pool_.take(size, stream_)) {
+    // During a capture this thread waits for the memory's users before it releases the device's lock, so no stream needs to follow it.
+    if (MemoryPool::Block* const found = g_.pool_.take(size, captured_ ? nullptr : stream_)) {
       given(found);
       lock.unlock();
       try {
@@ -514,7 +548,7 @@ Gpu::Block Gpu::Turn::allocate(std::size_t bytes) {
       } catch (...) {  // the next user waits for the remaining users
         const std::lock_guard again(g_.pool_mutex_);
         g_.stats_.in_use -= static_cast<std::int64_t>(found->bytes);
-        out.gpu_ = nullptr;
+        out.gpu_ = nullptr, out.captured_ = nullptr;
         g_.pool_.put_back(found);
         throw;
       }
@@ -615,6 +649,7 @@ class Gpu::Turn::Parts {
 
 void Gpu::Turn::upload(std::int64_t to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
+  if (captured_) fail_captured("Each launch of the graph would copy the same elements from the CPU. Move the array to the device before.");
   Parts parts(*this);
   for (std::size_t at = 0, k = 0; at < bytes; at += kPart, k ^= 1) {
     const std::size_t n = std::min(kPart, bytes - at);
@@ -631,6 +666,7 @@ void Gpu::Turn::upload(std::int64_t to, const void* from, std::size_t bytes) {
 
 void Gpu::Turn::download(void* to, std::int64_t from, std::size_t bytes) {
   if (bytes == 0) return;
+  if (captured_) fail_waiting();
   Parts parts(*this);
   void* memory[2] = {};
   const auto begin = [&](std::size_t at, std::size_t k) {
@@ -660,6 +696,7 @@ void Gpu::Turn::copy(std::int64_t to, std::int64_t from, std::size_t bytes) {
 
 void Gpu::Turn::copy_from(Gpu& other, std::int64_t to, std::int64_t from, std::size_t bytes) {
   if (bytes == 0) return;
+  if (captured_) fail_captured("It cannot exchange arrays with another device. Copy them before the capture.");
   g_.driver_.check(g_.driver_.cuMemcpyPeerAsync(static_cast<DevicePointer>(to), g_.context_, static_cast<DevicePointer>(from),
                                                 other.context_, bytes, stream_->handle),
                    [&] { return fmt::format("copying {} bytes from {} to {}", bytes, other.name_, g_.name_); });
@@ -676,16 +713,20 @@ void Gpu::Turn::launch(const Launch& l) {
   Block far_words;  // returned to the pool at once; later users wait for the launch
   void* arguments[] = {const_cast<std::int64_t*>(l.words.data())};
   if (l.kernel->far) {
-    far_words = allocate(l.words.size_bytes());
-    upload(far_words.address(), l.words.data(), l.words.size_bytes());
-    far = static_cast<DevicePointer>(far_words.address());
+    if (captured_) {
+      far = parameters_of_graph(l.words);
+    } else {
+      far_words = allocate(l.words.size_bytes());
+      upload(far_words.address(), l.words.data(), l.words.size_bytes());
+      far = static_cast<DevicePointer>(far_words.address());
+    }
     arguments[0] = &far;
   }
   g_.driver_.check(g_.driver_.cuLaunchKernel(l.function, static_cast<unsigned>(l.numbers->blocks), 1, 1, l.kernel->threads, 1, 1,
                                              static_cast<unsigned>(l.numbers->shared_bytes), records_ ? g_.capturing_ : stream_->handle,
                                              arguments, nullptr),
                    [&] { return "launching the kernel " + l.kernel->name; });
-  if (records_) return;
+  if (records_ || captured_) return;
   const std::lock_guard lock(g_.pool_mutex_);
   ++g_.stats_.launches;
 }
@@ -726,6 +767,7 @@ void Gpu::Turn::note(void*& timed_event) {
 }
 
 void Gpu::Turn::finish() {
+  if (captured_) fail_waiting();
   without_lock([&] { return g_.driver_.cuStreamSynchronize(stream_->handle); });
 }
 
@@ -760,8 +802,10 @@ StreamScope::~StreamScope() {
 }
 
 DeviceStats device_stats(Device device) {
-  const Gpu* const gpu = device.is_cuda() ? Gpu::known(device.index()) : nullptr;
-  return gpu ? gpu->stats() : DeviceStats();
+  Gpu* const gpu = device.is_cuda() ? Gpu::known(device.index()) : nullptr;
+  if (!gpu) return {};
+  gpu->release_graphs();
+  return gpu->stats();
 }
 
 void trim_memory(Device device) {

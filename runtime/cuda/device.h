@@ -3,6 +3,7 @@
 // Every failure throws an Error of one sentence (driver.h) and leaves the device unchanged: allocated memory returns to the pool.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,6 +26,10 @@
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/nvrtc.h"
 #include "runtime/cuda/pool.h"
+
+namespace onepass {
+class Array;
+}
 
 namespace onepass::runtime::cuda {
 
@@ -62,15 +68,17 @@ class Gpu {
   void wait_for(const StreamPointer& last) noexcept;
 
   using MemoryPool = Pool<StreamPointer>;
+  struct Captured;  // what a CUDA graph of the caller uses (capture.h)
+  using CapturedPointer = std::shared_ptr<Captured>;
 
   /// Device memory from the pool, aligned to 256 bytes. The destructor returns it at once; on the device, the next user waits for the
-  /// work that `last` has started.
+  /// work that `last` has started. Memory that was allocated during a capture belongs to the graph as long as the graph exists.
   class Block {
    public:
     Block() = default;
     Block(Block&& other) noexcept { *this = std::move(other); }
     Block& operator=(Block&& other) noexcept {
-      std::swap(gpu_, other.gpu_), std::swap(place_, other.place_), std::swap(last, other.last);
+      std::swap(gpu_, other.gpu_), std::swap(place_, other.place_), std::swap(last, other.last), captured_.swap(other.captured_);
       return *this;
     }
     ~Block();
@@ -81,6 +89,7 @@ class Gpu {
     friend class Gpu;
     Gpu* gpu_ = nullptr;
     MemoryPool::Block* place_ = nullptr;
+    CapturedPointer captured_;
   };
 
   /// A loaded program. It stays loaded until it has no owner and the device has finished its launches. No thread waits for those launches.
@@ -133,6 +142,7 @@ class Gpu {
     IndexReport* owner = nullptr;             // null: no new call uses it
     std::vector<StreamPointer> used_on = {};  // streams of its owner's calls
     int launching = 0;                        // calls that are between their launches
+    int graphs = 0;                           // CUDA graphs of the caller with its owner's calls
     bool is_thrown = false, is_over = false;  // is_over: the device has finished all kernels that know it
     bool is_complete() const;
   };
@@ -181,13 +191,22 @@ class Gpu {
     ~Turn();
     Turn(const Turn&) = delete;
     const StreamPointer& stream() const { return stream_; }
+    /// True if the stream is being captured into a CUDA graph of the caller: operations become part of the graph, and nothing runs.
+    bool is_captured() const { return captured_ != nullptr; }
+    /// Throws Error: the stream is being captured. `why`: what is impossible, and a remedy.
+    [[noreturn]] void fail_captured(std::string_view why) const;
+    /// Throws Error: nothing runs before the graph is launched, so no call can wait for results.
+    [[noreturn]] void fail_waiting() const;
+    /// Keeps the array as long as the graph into which the stream is being captured. `block`: its memory.
+    void keep(const Array& array, const Block& block);
     Block allocate(std::size_t bytes);
-    /// Orders later work after all work on `last`, and sets `last` to this stream.
-    void follow(StreamPointer& last);
+    /// Orders later work after all work on `last`, and sets `last` to this stream. With `only_reads`, a captured call leaves an outside
+    /// stream in `last`: other streams may read the memory during the capture.
+    void follow(StreamPointer& last, bool only_reads = false);
     /// Orders later work on `other` after the work on this stream.
     void precede(const Stream& other);
     /// Declares that this turn launches kernels of the module.
-    void uses(const Module& module);
+    void uses(const ModulePointer& module);
     /// Scope around the launches of a call that checks indices.
     class Indexing {
      public:
@@ -225,17 +244,23 @@ class Gpu {
     class Parts;
     friend class Gpu;
     void uses(std::vector<StreamPointer>& list);
+    Block freed_memory(std::size_t bytes);
+    void wait_for(Stream& last);
+    DevicePointer parameters_of_graph(std::span<const std::int64_t> words);
     std::unique_ptr<Staging> staging();
     std::unique_ptr<Staging> staging_with_room(std::size_t bytes);
     void note(void*& timed_event);
     template <class F> void without_lock(F&& wait);
-    [[noreturn]] void fail_capturing() const;
     Gpu& g_;
+    Relaxed relaxed_;
     std::unique_lock<std::mutex> lock_;
     StreamPointer stream_;
+    CapturedPointer captured_;
     bool records_ = false;  // launches are captured in a graph
   };
 
+  /// Releases what CUDA graphs of the caller used, if the driver has destroyed them. Must be called without a turn. Each turn begins with it.
+  void release_graphs() noexcept;
   DeviceStats stats() const;
   /// Returns the pool's unused memory to the driver.
   void trim();
@@ -247,8 +272,10 @@ class Gpu {
   Gpu(const Driver& driver, int ordinal);
   ModulePointer open(const std::string& image, Result& result);
   void put_back(Block& block) noexcept;
+  void put_back(MemoryPool::Block* place, StreamPointer last) noexcept;
   void trim_pool() noexcept;
   bool is_capturing(void* stream) const noexcept;
+  CapturedPointer captured_on(void* stream);
   Report& take_report(IndexReport& owner);
   void detach(Report& report) noexcept;
   void end(Report& report) noexcept;
@@ -277,11 +304,14 @@ class Gpu {
     std::vector<StreamPointer> ended;  // closed streams; their events represent the work that was on them
   };
   void retire(Retired retired, std::span<const StreamPointer> used_on) noexcept;
-  std::vector<Retired> retired_;  // guarded by the device's lock, like the next four
+  std::vector<Retired> retired_;  // guarded by the device's lock, like the next five
   std::vector<std::unique_ptr<Report>> reports_;
   std::vector<ReportWords*> free_reports_;
   std::int64_t* any_report_ = nullptr;  // in pinned memory; nonzero after some report is complete
   std::vector<int> reached_;            // other devices with direct copies to this device
+  std::vector<CapturedPointer> captured_;
+  struct OfDriver;
+  std::atomic<OfDriver*> released_{nullptr};  // graphs that the driver has destroyed since the last turn
   std::mutex modules_mutex_;
   std::unordered_map<std::string, ModulePointer> modules_;  // keyed by program text
   DeviceStats stats_;

@@ -199,7 +199,7 @@ int DevicePlan::specialise(const PlanData& plan, bool trial, bool may_compile) c
 
 // Launches all steps. A launch copies its kernel parameters, so the next phase may overwrite them at once.
 void DevicePlan::launch_once(Gpu::Turn& turn, const Code& code, Words words, Timed* timed) const {
-  turn.uses(*code.module);
+  turn.uses(code.module);
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     const Step& step = steps_[k];
     const Words mine = words.subspan(step.first_word, code.kernels[k].words);
@@ -229,7 +229,7 @@ void DevicePlan::launch_again(Gpu::Turn& turn, const Code& code, Words words) co
   std::rotate(replays_.begin(), known, known + 1);
   Replay& replay = replays_.front();
   if (!replay.graph && can_be_graph(code)) replay.graph = turn.capture([&] { launch_once(turn, code, words); });
-  turn.uses(*code.module);
+  turn.uses(code.module);
   if (replay.graph) turn.launch(*replay.graph, static_cast<std::size_t>(launches_));
   else launch_once(turn, code, words);
 }
@@ -305,9 +305,10 @@ void DevicePlan::launch_trial(Gpu::Turn& turn, Words words) const {
 
 void DevicePlan::launch(Gpu::Turn& turn, Words words) const {
   const Specialised::State state = choice_.state();
+  const Code& code = state == Specialised::State::Used ? *own_ : *generic_;
+  if (turn.is_captured()) return launch_once(turn, code, words);
   if (state == Specialised::State::Trial) return launch_trial(turn, words);
   trials_.clear();
-  const Code& code = state == Specialised::State::Used ? *own_ : *generic_;
   if (launches_ > 1 && !profile::on()) launch_again(turn, code, words);
   else launch_now(turn, code, words);
 }
@@ -344,6 +345,7 @@ class DevicePlan::Run {
 
   DeviceCopies operator()() {
     turn_->throw_bad_index();
+    if (call_.waits && turn_->is_captured()) turn_->fail_waiting();
     bring_inputs();
     place_outputs();
     take_memory();
@@ -378,12 +380,17 @@ class DevicePlan::Run {
     return blocks_.back().address() + before;
   }
 
+  void follow(const Array& array, bool only_reads) {
+    turn_->follow(storage_of(array)->last, only_reads);
+    turn_->keep(array, storage_of(array)->block);
+  }
+
   void bring_inputs() {
     for (std::size_t i = 0; i < inputs_; ++i) {
       const Array& input = *call_.inputs[i];
       const ArrayPlan& layout = plan_.inputs[i];
       if (input.device() == device_) {
-        if (layout.high != layout.low) turn_->follow(storage_of(input)->last);
+        if (layout.high != layout.low) follow(input, true);
         bases_[i] = address_of(input);
       } else if (of_.reads_[i] && layout.high != layout.low) {
         bases_[i] = allocate(layout);
@@ -398,7 +405,8 @@ class DevicePlan::Run {
     for (std::size_t k = 0; k < outputs_; ++k) {
       const Array& output = *call_.outputs[k];
       const ArrayPlan& layout = plan_.outputs[k];
-      if (output.device() == device_ && layout.high != layout.low) turn_->follow(storage_of(output)->last);
+      if (turn_->is_captured() && output.device() != device_) turn_->fail_waiting();
+      if (output.device() == device_ && layout.high != layout.low) follow(output, false);
       std::int64_t& base = bases_[inputs_ + k];
       base = address_of(output);
       bool elsewhere = plan_.redirected[k] || output.device() != device_;

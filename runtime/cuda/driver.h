@@ -21,6 +21,10 @@ inline constexpr std::uintptr_t kLegacyStream = 1;  // CUDA's default stream, as
 inline constexpr unsigned kNonBlocking = 1;         // for a stream: does not wait for CUDA's default stream
 inline constexpr unsigned kWithoutTiming = 2;       // for an event
 inline constexpr int kOfThisThread = 1;             // for a capture: ignores operations of other threads
+inline constexpr int kRelaxed = 2;                  // for a thread: all its operations are allowed during captures
+inline constexpr int kIsCapturing = 1;              // status of a stream: 0 without a capture, 2 after an error
+inline constexpr unsigned kNoDestructorSync = 1;    // for an object of the user: nothing waits for its destructor
+inline constexpr unsigned kMoveReference = 1;       // for a graph: it takes over the caller's reference
 inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34, kNoDevice = 100, kInvalidImage = 200,
                         kNoBinaryForDevice = 209, kInvalidPtx = 218, kUnsupportedPtxVersion = 222, kInvalidHandle = 400, kNotReady = 600,
                         kPeerAccessIsEnabled = 704, kDriverMismatch = 803;
@@ -46,6 +50,11 @@ inline constexpr Result kOutOfMemory = 2, kNotInitialised = 3, kStubLibrary = 34
   F(cuStreamDestroy_v2, (void*))                                                                                          \
   F(cuStreamSynchronize, (void*))                                                                                         \
   F(cuStreamIsCapturing, (void*, int*))                                                                                   \
+  F(cuStreamGetCaptureInfo_v2, (void*, int*, unsigned long long*, void**, const void**, std::size_t*))                    \
+  F(cuThreadExchangeStreamCaptureMode, (int*))                                                                            \
+  F(cuUserObjectCreate, (void**, void*, void (*)(void*), unsigned, unsigned))                                             \
+  F(cuUserObjectRelease, (void*, unsigned))                                                                               \
+  F(cuGraphRetainUserObject, (void*, void*, unsigned, unsigned))                                                          \
   F(cuStreamWaitEvent, (void*, void*, unsigned))                                                                          \
   F(cuEventCreate, (void**, unsigned))                                                                                    \
   F(cuEventDestroy_v2, (void*))                                                                                           \
@@ -103,6 +112,19 @@ struct Driver {
 
  private:
   [[noreturn]] void fail(Result result, std::string_view what, std::string_view remedy) const;
+};
+
+/// Scope in which this thread may allocate, wait and query while any thread captures a graph. Otherwise the driver refuses it, and makes
+/// the capture invalid.
+class Relaxed {
+ public:
+  explicit Relaxed(const Driver& driver) noexcept : driver_(driver) { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+  ~Relaxed() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = kRelaxed;
 };
 
 }  // namespace onepass::runtime::cuda

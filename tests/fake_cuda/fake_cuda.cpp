@@ -84,10 +84,42 @@ struct Stream {
   int device = -1;  // -1: CUDA's default stream, shared by all devices here
   std::int64_t begun = 0, done = 0;
   std::deque<Work> waiting;
-  bool capturing = false;
-  std::vector<Work> captured;
+  unsigned long long capture = 0;  // 0: none
 };
 std::map<void*, Stream> streams;  // by handle
+struct UserObject {
+  void* pointer;
+  void (*destroy)(void*);
+  unsigned references;
+  void release() {
+    if (--references > 0) return;
+    destroy(pointer);
+    delete this;
+  }
+};
+struct Module;
+struct Graph {
+  std::vector<Work> work;  // of all its streams, in the order of the calls
+  std::vector<UserObject*> objects;
+  std::set<Module*> modules;
+};
+std::set<Graph*> graphs_alive;
+struct Capture {
+  Graph* graph;
+  void* stream;  // on which it began
+  bool is_global, is_invalid;
+};
+std::map<unsigned long long, Capture> captures;  // by number
+unsigned long long last_capture = 0;
+thread_local constinit int capture_mode = 0;  // of this thread: 0 global, 1 of its own captures, 2 relaxed
+// Returns an error if the thread does something that CUDA refuses during captures, which also makes them invalid.
+int refused() {
+  int result = 0;
+  if (capture_mode == 2) return result;
+  for (auto& [number, c] : captures)
+    if (c.is_global) c.is_invalid = true, result = 900;
+  return result;
+}
 // Maps the two handles of CUDA's default stream to one handle.
 void* named(void* handle) { return handle == reinterpret_cast<void*>(1) ? nullptr : handle; }
 void until(Stream& s, std::int64_t n) {
@@ -104,7 +136,7 @@ void all() {
 void put(void* handle, Work work) {
   handle = named(handle);
   Stream& s = streams[handle];
-  if (s.capturing) return s.captured.push_back(std::move(work));
+  if (s.capture) return captures.at(s.capture).graph->work.push_back(std::move(work));
   ++s.begun;
   s.waiting.push_back(std::move(work));
 }
@@ -112,9 +144,7 @@ struct Event {
   void* stream = nullptr;
   std::int64_t at = 0;
   int device = 0;
-};
-struct Graph {
-  std::vector<Work> kernels;
+  unsigned long long capture = 0;  // in which it was recorded
 };
 int said(const char* variable, int otherwise) {
   const char* const text = std::getenv(variable);
@@ -151,7 +181,7 @@ struct Module {
   void* library;
   void (*launch)(void (*)(const std::int64_t*), const std::int64_t*, unsigned, unsigned, bool, unsigned);
   std::map<std::string, Function> functions;
-  std::int64_t pending = 0;  // launches that have not run, except launches of graphs
+  std::int64_t pending = 0;  // launches that have not run; a launch of a graph is one
 };
 std::map<Function*, Module*> modules;
 
@@ -334,6 +364,7 @@ EXPORT int cuCtxEnablePeerAccess(void* context, unsigned) {
 EXPORT int cuCtxSynchronize() {
   CALL();
   if (current.empty()) return 201;
+  if (const int result = refused()) return result;
   ++synchronized;
   all();
   return 0;
@@ -356,7 +387,39 @@ EXPORT int cuStreamIsCapturing(void* stream, int* status) {
   CALL();
   const auto it = streams.find(named(stream));
   if (it == streams.end() && named(stream)) return 400;
-  *status = it != streams.end() && it->second.capturing;
+  *status = it != streams.end() && it->second.capture;
+  return 0;
+}
+EXPORT int cuStreamGetCaptureInfo_v2(void* stream, int* status, unsigned long long* id, void** graph, const void**, std::size_t*) {
+  CALL();
+  const auto it = streams.find(named(stream));
+  if (it == streams.end() && named(stream)) return 400;
+  *status = 0;
+  if (it == streams.end() || !it->second.capture) return 0;
+  const Capture& c = captures.at(it->second.capture);
+  *status = c.is_invalid ? 2 : 1, *id = it->second.capture, *graph = c.graph;
+  return 0;
+}
+EXPORT int cuThreadExchangeStreamCaptureMode(int* mode) {  // never fails, since callers could not handle it
+  const std::lock_guard lock(mutex);
+  ++calls;
+  std::swap(capture_mode, *mode);
+  return 0;
+}
+EXPORT int cuUserObjectCreate(void** object, void* pointer, void (*destroy)(void*), unsigned references, unsigned) {
+  CALL();
+  *object = new UserObject{pointer, destroy, references};
+  return 0;
+}
+EXPORT int cuUserObjectRelease(void* object, unsigned) {  // never fails, since it is part of error handling
+  const std::lock_guard lock(mutex);
+  static_cast<UserObject*>(object)->release();
+  return 0;
+}
+EXPORT int cuGraphRetainUserObject(void* graph, void* object, unsigned, unsigned flags) {
+  CALL();
+  if (flags != 1) return 1;  // the only use: the graph takes over the reference
+  static_cast<Graph*>(graph)->objects.push_back(static_cast<UserObject*>(object));
   return 0;
 }
 EXPORT int cuStreamSynchronize(void* stream) {
@@ -364,6 +427,7 @@ EXPORT int cuStreamSynchronize(void* stream) {
   stream = named(stream);
   const auto it = streams.find(stream);
   if (it == streams.end() && stream) return 400;
+  if (it != streams.end() && it->second.capture) return captures.at(it->second.capture).is_invalid = true, 900;
   if (it != streams.end()) until(it->second, it->second.begun);
   return 0;
 }
@@ -372,6 +436,14 @@ EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   stream = named(stream);
   if (stream && !streams.contains(stream)) return 400;
   const Event e = *static_cast<Event*>(event);
+  Stream& waiting = streams[stream];
+  if (e.capture) {  // the stream joins the capture
+    if (waiting.capture && waiting.capture != e.capture) return 902;
+    if (!captures.contains(e.capture)) return 907;
+    waiting.capture = e.capture;
+    return 0;
+  }
+  if (waiting.capture) return captures.at(waiting.capture).is_invalid = true, 905;
   put(stream, [e] {
     if (const auto it = streams.find(e.stream); it != streams.end()) until(it->second, e.at);
   });
@@ -397,8 +469,7 @@ EXPORT int cuEventRecord(void* event, void* stream) {
   if (stream && !streams.contains(stream)) return 400;
   Event& e = *static_cast<Event*>(event);
   if (stream && streams[stream].device != e.device) return 400;  // an event must be recorded on a stream of its device
-  if (streams[stream].capturing) return 900;
-  e.stream = stream, e.at = streams[stream].begun;
+  e.stream = stream, e.at = streams[stream].begun, e.capture = streams[stream].capture;
   return 0;
 }
 EXPORT int cuEventSynchronize(void* event) {
@@ -409,6 +480,7 @@ EXPORT int cuEventSynchronize(void* event) {
 }
 EXPORT int cuEventQuery(void* event) {
   CALL();
+  if (const int result = refused()) return result;
   const Event e = *static_cast<Event*>(event);
   const auto it = streams.find(e.stream);
   return it == streams.end() || it->second.done >= e.at ? 0 : 600;
@@ -425,6 +497,7 @@ EXPORT int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
 EXPORT int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
   CALL();
   ++allocated;
+  if (const int result = refused()) return result;
   if (current.empty()) return 201;
   if (held + static_cast<std::int64_t>(bytes) > limit) return 2;
   void* block = nullptr;
@@ -439,6 +512,7 @@ EXPORT int cuMemFree_v2(unsigned long long address) {
   all();  // runs all work, like the driver, even if the call fails, since callers that free memory cannot handle errors
   CALL();
   ++allocated;
+  if (const int result = refused()) return result;
   const auto it = memory.find(address);
   if (it == memory.end() || current.empty()) return 1;
   held -= static_cast<std::int64_t>(it->second.bytes);
@@ -448,6 +522,7 @@ EXPORT int cuMemFree_v2(unsigned long long address) {
 }
 EXPORT int cuMemHostAlloc(void** block, std::size_t bytes, unsigned) {
   CALL();
+  if (const int result = refused()) return result;
   if (current.empty()) return 201;
   *block = std::malloc(bytes);
   std::memset(*block, 0x5A, bytes);
@@ -496,51 +571,78 @@ EXPORT int cuMemsetD8Async(unsigned long long at, unsigned char value, std::size
   put(stream, [=] { std::memset(reinterpret_cast<void*>(at), value, bytes); });
   return 0;
 }
-EXPORT int cuStreamBeginCapture_v2(void* stream, int) {
+namespace {
+void destroy(void* graph) {
+  auto* const it = static_cast<Graph*>(graph);
+  for (UserObject* const object : it->objects) object->release();
+  live.erase(it);
+  graphs_alive.erase(it);
+  delete it;
+}
+}  // namespace
+EXPORT int cuStreamBeginCapture_v2(void* stream, int mode) {
   CALL();
   Stream& s = streams[stream];
-  if (s.capturing) return 1;
-  s.capturing = true;
+  if (s.capture) return 1;
+  s.capture = ++last_capture;
+  captures[s.capture] = {new Graph, stream, mode == 0, false};
+  live.insert(captures[s.capture].graph);
+  graphs_alive.insert(captures[s.capture].graph);
   return 0;
 }
 EXPORT int cuStreamEndCapture(void* stream, void** graph) {
-  Stream& s = streams[stream];
-  const bool capturing = std::exchange(s.capturing, false);
-  std::vector<Work> kernels = std::exchange(s.captured, {});
-  CALL();
-  if (!capturing) return 1;
-  *graph = new Graph{std::move(kernels)};
-  live.insert(*graph);
-  return 0;
+  const std::lock_guard early(mutex);
+  const unsigned long long number = streams[stream].capture;
+  const auto it = captures.find(number);
+  if (it == captures.end()) return 1;
+  const Capture capture = it->second;
+  captures.erase(it);
+  for (auto& [handle, s] : streams)
+    if (s.capture == number) s.capture = 0;
+  const int result = [&] {
+    CALL();
+    return capture.is_invalid ? 901 : 0;
+  }();
+  if (result == 0) *graph = capture.graph;
+  else destroy(capture.graph);
+  return result;
 }
 EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
   CALL();
-  *exec = new Graph(*static_cast<Graph*>(graph));
-  live.insert(*exec);
+  auto* const made = new Graph(*static_cast<Graph*>(graph));
+  for (UserObject* const object : made->objects) ++object->references;
+  live.insert(*exec = made);
+  graphs_alive.insert(made);
   return 0;
 }
 EXPORT int cuGraphLaunch(void* exec, void* stream) {
   CALL();
   if (stream && !streams.contains(stream)) return 400;
   ++graphs;
-  for (const Work& work : static_cast<Graph*>(exec)->kernels) put(stream, work);
+  const auto* const graph = static_cast<const Graph*>(exec);
+  for (Module* const module : graph->modules) ++module->pending;
+  for (UserObject* const object : graph->objects) ++object->references;
+  for (const Work& work : graph->work) put(stream, work);
+  put(stream, [objects = graph->objects, modules = graph->modules] {
+    for (Module* const module : modules) --module->pending;
+    for (UserObject* const object : objects) object->release();
+  });
   return 0;
 }
 EXPORT int cuGraphExecDestroy(void* exec) {
   CALL();
   if (current.empty()) return 201;
-  delete static_cast<Graph*>(exec);
-  live.erase(exec);
+  destroy(exec);
   return 0;
 }
 EXPORT int cuGraphDestroy(void* graph) {
   CALL();
-  delete static_cast<Graph*>(graph);
-  live.erase(graph);
+  destroy(graph);
   return 0;
 }
 EXPORT int cuModuleLoadData(void** out, const void* image) {
   CALL();
+  if (const int result = refused()) return result;
   const bool is_text = std::strncmp(static_cast<const char*>(image), kPtx.c_str(), kPtx.size()) == 0;
   if (is_text) image = static_cast<const char*>(image) + kPtx.size();
   Elf64_Ehdr header;
@@ -563,8 +665,10 @@ EXPORT int cuModuleLoadData(void** out, const void* image) {
 }
 EXPORT int cuModuleUnload(void* module) {
   CALL();
+  if (const int result = refused()) return result;
   --loaded;
   early += static_cast<Module*>(module)->pending > 0;
+  for (const Graph* const graph : graphs_alive) early += graph->modules.contains(static_cast<Module*>(module));
   delete static_cast<Module*>(module);
   return 0;
 }
@@ -605,7 +709,9 @@ EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, u
   most_asked_for = std::max(most_asked_for, shared + f->declared);
   Module* const module = modules.at(f);
   const auto seed = static_cast<unsigned>(calls);
-  const bool counts = !streams[named(stream)].capturing;
+  const unsigned long long capture = streams[named(stream)].capture;
+  const bool counts = !capture;
+  if (capture) captures.at(capture).graph->modules.insert(module);
   module->pending += counts;
   if (f->far) {
     put(stream, [=, far = *static_cast<const unsigned long long*>(arguments[0])] {
