@@ -534,15 +534,43 @@ TEST_CASE("tiles: elements are read at checked indices, with the reference's bit
       out[i] = static_cast<T>(least + static_cast<int>(i * 7919 % static_cast<std::size_t>(37 - least)));
     return Array::from(std::move(out), std::move(shape));
   };
-  const NamedArrays inputs = {{"x", random_array({40, 37})},           {"h", random_array({40, 37}, f16)},
-                              {"d", random_array({40}, f64)},          {"y", random_array({40, 90})},
-                              {"k", indices({90}, std::int64_t{-37})}, {"j", indices({40}, std::int32_t{-37})},
-                              {"b", indices({700}, std::uint8_t{0})},  {"p", indices({40, 11}, std::int64_t{-37})}};
-  for (const char* text :
-       {"take(x, k, 1)*2 + y", "take(x, j, 1)", "take(transpose(x), k, 0)", "take(h, b, 1)*h[:, :1]", "take_along_axis(x, p, 1)",
-        "take(d, b, 0)", "cumsum(take(d, b, 0), 0)", "cumsum(take(x, k, 1), 1)", "sum(take(x, k, 1)*y, 1)", "sum(take(x, k, 1), 0)",
-        "softmax(take(x, k, 1))", "max(take_along_axis(x, p, 1), 1)", "cross_entropy(x, j)", "cross_entropy(x*2, j)", "take(x, k[3], 1)",
-        "pad(take(d, b, 0), 3, 4)", "m = mean(cross_entropy(x @ transpose(x), j)); g = grad(m, [x])"})
+  const NamedArrays inputs = {
+      {"x", random_array({40, 37})},          {"h", random_array({40, 37}, f16)},          {"d", random_array({40}, f64)},
+      {"y", random_array({40, 90})},          {"k", indices({90}, std::int64_t{-37})},     {"j", indices({40}, std::int32_t{-37})},
+      {"b", indices({700}, std::uint8_t{0})}, {"p", indices({40, 11}, std::int64_t{-37})}, {"s", random_array({9, 5})},
+      {"n", Array::scalar(std::int64_t{3})}};
+  for (const char* text : {"take(x, k, 1)*2 + y",
+                           "take(x, j, 1)",
+                           "take(transpose(x), k, 0)",
+                           "take(h, b, 1)*h[:, :1]",
+                           "take_along_axis(x, p, 1)",
+                           "take(d, b, 0)",
+                           "cumsum(take(d, b, 0), 0)",
+                           "cumsum(take(x, k, 1), 1)",
+                           "sum(take(x, k, 1)*y, 1)",
+                           "sum(take(x, k, 1), 0)",
+                           "softmax(take(x, k, 1))",
+                           "max(take_along_axis(x, p, 1), 1)",
+                           "cross_entropy(x, j)",
+                           "cross_entropy(x*2, j)",
+                           "take(x, k[3], 1)",
+                           "pad(take(d, b, 0), 3, 4)",
+                           "concat([s, take(s, full([1], 2), axis=0)], axis=0)",
+                           "concat([s, take(s, reshape(n, [1]), axis=0)], axis=0)",
+                           "concat([s, take(s, full([2], 2), axis=1)], axis=1)",
+                           "pad(take(s, full([1], 7), axis=0), [2, 0], [1, 0])",
+                           "m = mean(cross_entropy(x @ transpose(x), j)); g = grad(m, [x])"})
+    check_tiled(text, inputs);
+}
+
+TEST_CASE("tiles: bytes of bool arrays other than 0 are true", "[tiles]") {
+  Array bytes = Array::empty({9, 37}, DType::U8);
+  for (int i = 0; std::uint8_t & b : bytes.span<std::uint8_t>()) b = static_cast<std::uint8_t>(i++ % 7);
+  const Array c = Array::wrap_pointer(bytes.mutable_data(), DType::Bool, {9, 37}, {37, 1}, true, Device::cpu(), bytes);
+  const NamedArrays inputs = {{"c", c}, {"x", random_array({9, 37})}};
+  for (const char* text : {"where(c, x, -x)", "where(c, 1, 0)", "sum(where(c, 1, 0))", "where(c, cast(2, u8), cast(3, u8))", "flip(c, 0)",
+                           "c", "c & (x > 0)", "~c", "c[:, ::2]", "transpose(c)", "max(c, 1)", "min(c, 0)", "cast(c, f32)*x",
+                           "roll(c, 3, 1)", "pad(c, [1, 1], [0, 2])", "broadcast_to(c[:1], [4, 37])"})
     check_tiled(text, inputs);
 }
 

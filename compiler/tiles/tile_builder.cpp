@@ -105,6 +105,7 @@ class TileBuilder {
     Level level;
     Memory memory = Memory::Own;
     DType type = dtype;  // in the nest
+    bool raw = false;    // bytes of a bool array, where others than 0 are true
   };
 
   const Nest& nest_;
@@ -492,7 +493,7 @@ class TileBuilder {
     const Statement& s = nest_.body[id];
     std::uint32_t a = of_[s.a];
     const DType from = values_[a].dtype;
-    if (is_vector(level) && !is_vector(values_[a].level)) a = form_->abreast ? spread(a, level) : filled(a, level);
+    a = is_wide(level) && !is_wide(values_[a].level) ? filled(a, level) : spread(a, level);
     Step step{.kind = Step::Kind::Check, .dtype = from, .y = value(DType::I64, level), .a = a, .at = s.at};
     set_guard(step, &Step::b, s.guard, level);
     steps(level).push_back(step);
@@ -616,6 +617,7 @@ class TileBuilder {
       values_[y].memory = Memory::Elsewhere;
     }
     steps(level).push_back(step);
+    values_[y].raw = dtype == DType::Bool;
     if (step.kind == Step::Kind::Gather && level == Level::Element) form_->element_ns += kStridedNanoseconds;
     if (step.kind == Step::Kind::Load && level == Level::Element) {
       const double contiguous = step.a == kNone ? kPassNanoseconds : 3 * kPassNanoseconds;
@@ -648,6 +650,7 @@ class TileBuilder {
         values_[stored].type != (is_half(dtype) ? DType::F32 : dtype))
       return false;
     if (is_narrow(dtype) && (stored = primitive(Op::Cast, dtype, {stored, kNone, kNone})) == kNone) return false;
+    if (values_[stored].raw && (stored = primitive(Op::BitwiseOr, dtype, {stored, stored, kNone})) == kNone) return false;
     if (const Level level = values_[stored].level; is_half(dtype))
       stored = converted(stored, dtype, true, is_wide(level) ? to : steps(level));
     Step step{.kind = Step::Kind::Store,
@@ -666,7 +669,7 @@ class TileBuilder {
   // Fills a tile with a single element.
   std::uint32_t filled(std::uint32_t id, Level level) {
     const std::uint32_t y = value(values_[id].dtype, level);
-    values_[y].type = values_[id].type;
+    values_[y].type = values_[id].type, values_[y].raw = values_[id].raw;
     steps(level).push_back({.kind = Step::Kind::Fill,
                             .size = static_cast<std::uint8_t>(size_of(values_[id].dtype)),
                             .one = values_[id].level == Level::Call,
@@ -875,6 +878,7 @@ class TileBuilder {
     if (!loop) return is_expanded ? expand(op, operands) : kNone;
     if (is_vector(level)) primitives_ += is_expanded ? ir::expansion(op, from).size() : 1;
     const std::uint32_t y = value(result, level);
+    values_[y].raw = op == Op::Where && (values_[operands[1]].raw || values_[operands[2]].raw);
     steps(level).push_back({.kind = Step::Kind::Loop,
                             .op = op,
                             .dtype = from,
