@@ -198,7 +198,15 @@ NodeId contraction_of_diagonal(Graph& graph, NodeId id, std::int64_t offset, std
 NodeId contraction_gradient(Graph& graph, NodeId id, int which, NodeId g) {
   const List axes = graph.attributes(id), space = graph.shape(graph.operand(id, 0));
   const NodeId to = contracted_from(graph, graph.operand(id, which));
-  const Indexed other = indexed(graph, graph.operand(id, 1 - which));
+  Indexed other = indexed(graph, graph.operand(id, 1 - which));
+  const auto is_in_neither = [&](std::int64_t axis) {  // both operands are broadcast along it
+    const auto i = static_cast<std::size_t>(axis);
+    return space[i] != 1 && graph.shape(to)[i] == 1 && !has(other.indices, static_cast<int>(axis));
+  };
+  if (std::ranges::any_of(axes, is_in_neither)) {  // equal products, which the cotangent adds
+    other = {graph.operand(id, 1 - which), {}};
+    for (std::size_t i = 0; i < space.size(); ++i) other.indices.push_back(space[i] == 1 ? kNoIndex : static_cast<int>(i));
+  }
   Indexed cotangent{g, {}};
   for (std::size_t i = 0; i < space.size(); ++i)
     if (std::ranges::find(axes, static_cast<std::int64_t>(i)) == axes.end())

@@ -683,3 +683,23 @@ TEST_CASE("grad: a number that is cast and then broadcast has its derivative", "
     CHECK(results["g"].at<float>({}) == 42.0f);
   }
 }
+
+TEST_CASE("grad: products that are broadcast along a summed index count each element", "[grad]") {
+  const Array x = Array::full({}, 1.5, op::f64), v = Array::full({3, 1}, 1.0, op::f64), m = random_array({2, 3}, 50);
+  const auto dot = [](Tensor x) { return op::matmul(op::broadcast_to(x, {17}), op::broadcast_to(x, {17})); };
+  const auto all = [](Tensor x) { return op::einsum("ij->", op::broadcast_to(x, {5, 7})); };
+  const auto rows = [](Tensor v) { return sum(op::einsum("ij->i", op::broadcast_to(v, {3, 7}))); };
+  const auto by_ones = [](Tensor m) { return op::einsum("ij,jk->", m, op::ones({3, 8}, op::f64)); };
+  const auto of = [](const auto& f, const Array& at) {
+    return op::compile([&](Tensor x) { return op::grad(f(x), x); })(at).template at<double>(std::vector<std::int64_t>(at.rank(), 0));
+  };
+  CHECK(of(dot, x) == 2 * 17 * 1.5);
+  CHECK(of(all, x) == 35);
+  CHECK(of(rows, v) == 7);
+  CHECK(of(by_ones, m) == 8);
+  CHECK(op::check_gradients(dot, x));
+  CHECK(op::check_gradients(all, x));
+  CHECK(op::check_gradients(rows, v));
+  CHECK(op::check_gradients(by_ones, m));
+  CHECK(op::check_gradients([](Tensor m) { return square(op::einsum("ij,jk->", m, op::ones({3, 8}, op::f64))); }, m));
+}
