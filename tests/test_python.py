@@ -373,6 +373,29 @@ class Functions(Test):
         self.assertEqual(list(other), ["sum", "point", "b"])
         self.assertEqual(f.stats()["recordings"], 2)
 
+    def test_statics_differ_by_type_and_sign(self):
+        f, x = op.jit(lambda x, k: x * k, static="k"), np.ones(3, np.float32)
+        for k in (0.0, -0.0, 0.0):
+            self.assertEqual(np.signbit(np.asarray(f(x, k))).tolist(), [np.signbit(k)] * 3)
+        i, g = np.arange(3, dtype=np.int32), op.jit(lambda x, k: x * k[0], static="k")
+        for k in ((2,), (2.0,), (2,)):
+            self.assertEqual(g(i, k).dtype, op.jit(lambda x: x * k[0])(i).dtype)
+        self.assertNotEqual(g(i, (2,)).dtype, g(i, (2.0,)).dtype)
+
+    def test_transforms_of_arrays_inside_a_recording_use_its_tensors(self):
+        p, x = np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(6, 4)
+        w = np.full((3, 4), 2.0)
+        rows = x.sum(0)
+        for expected, f in (
+            (np.tile(rows, (3, 1)), lambda p: op.sum(op.vmap(lambda v: p @ v)(x))),
+            (np.ones((3, 4)), lambda p: op.sum(op.grad(lambda w: op.sum(w * p))(w))),
+            (np.ones((3, 4)) + w, lambda p: sum(op.sum(v) for v in op.value_and_grad(lambda w: op.sum(w * p))(w))),
+            (w, lambda p: op.sum(op.vjp(lambda w: w * p, w)[0])),
+            (np.ones((3, 4)), lambda p: op.sum(op.vjp(lambda w: w * p, w)[1](np.ones((3, 4))))),
+        ):
+            np.testing.assert_array_equal(np.asarray(op.grad(f)(p)), expected)
+        np.testing.assert_array_equal(np.asarray(op.jit(lambda p: op.grad(lambda a, k: op.sum(a * p) * k, argnums=0)(w, 3.0))(p)), 3 * p)
+
     def test_numbers_compile_nothing_statics_do(self):
         def power(x, n):
             y = x

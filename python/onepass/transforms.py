@@ -50,6 +50,12 @@ def _strong(value):
     return nested.rebuilt([_core.Array(v, _core.f64) if isinstance(v, float) else v for v in nested.leaves])
 
 
+def _recorded_arrays(value):
+    """Replaces arrays by Tensors of the current recording. Numbers stay weakly typed."""
+    nested = _core._Nested(value)
+    return nested.rebuilt([v if isinstance(v, (bool, int, float)) else _core._as_tensor(v) for v in nested.leaves])
+
+
 def _tensors(nested):
     return [_core._as_tensor(v) for v in nested.leaves]
 
@@ -131,7 +137,10 @@ def _with_gradient(name, function, argnums, has_aux, options):
                     f"{name}: argnums has {i}, but the call has {len(args)} positional argument{'' if len(args) == 1 else 's'}. "
                     "Pass each argument of a gradient by position"
                 )
-        args = [_strong(a) if i in wanted or i - len(args) in wanted else a for i, a in enumerate(args)]
+        is_wanted = [i in wanted or i - len(args) in wanted for i in range(len(args))]
+        args = [_strong(a) if w else a for w, a in zip(is_wanted, args)]
+        if _core.is_recording():  # the function may use Tensors of the recording
+            return recorded(*(_recorded_arrays(a) if w else a for w, a in zip(is_wanted, args)), **kwargs)
         return compiled(*args, **kwargs)
 
     return call
@@ -189,7 +198,7 @@ def vmap(function, in_axes=0, out_axes=0, **options):
 
     @functools.wraps(function, updated=())
     def call(*args):
-        return compiled(*args)
+        return recorded(*args) if _core.is_recording() else compiled(*args)
 
     return call
 
@@ -349,9 +358,10 @@ def vjp(function, *args):
     With arrays, the pullback keeps the values that it reads (pullback.stats() lists them). It returns one gradient for one argument, else a
     tuple; None for an integer, bool or number argument. Inside a recorded function everything is one graph.
     """
-    if not any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
+    if not _core.is_recording() and not any(isinstance(v, _core.Tensor) for a in args for v in _leaves_of(a)):
         compiled = function if isinstance(function, _core.Function) else jit(function)
         return compiled.vjp(*args)
+    args = _recorded_arrays(args)
     value = function(*args)
     results, arguments = _core._Nested(value), _core._Nested(args)
 

@@ -1,5 +1,7 @@
 #include "nesting.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
@@ -15,6 +17,21 @@ bool fields_of(nb::handle value, std::vector<std::string>& names) {
   }
   if (!nb::hasattr(type, "__dataclass_fields__")) return false;
   for (const nb::handle name : type.attr("__dataclass_fields__")) names.push_back(nb::cast<std::string>(name));
+  return true;
+}
+
+// True if both constants record the same program. They are equal, of one type in all their parts, and zeros have one sign.
+bool is_same(nb::handle a, nb::handle b) {
+  if (a.is(b)) return true;
+  if (!a.type().is(b.type()) || !a.equal(b)) return false;  // 1 and True differ
+  if (PyFloat_Check(a.ptr())) return std::signbit(PyFloat_AsDouble(a.ptr())) == std::signbit(PyFloat_AsDouble(b.ptr()));
+  if (PyTuple_Check(a.ptr())) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(a.ptr()); ++i)
+      if (!is_same(PyTuple_GetItem(a.ptr(), i), PyTuple_GetItem(b.ptr(), i))) return false;
+  } else if (nb::hasattr(a.type(), "__dataclass_fields__")) {
+    for (const nb::handle field : a.type().attr("__dataclass_fields__"))
+      if (!is_same(nb::getattr(a, field), nb::getattr(b, field))) return false;
+  }
   return true;
 }
 
@@ -41,7 +58,7 @@ bool Nesting::operator==(const Nesting& other) const {
   if (kind != other.kind || keys != other.keys || children != other.children) return false;
   if (kind == Kind::Object) return value.is(other.value);
   if (kind != Kind::Static) return true;
-  return value.is(other.value) || (value.type().is(other.value.type()) && value.equal(other.value));  // 1 and True differ
+  return is_same(value, other.value);
 }
 
 void check_hashable(nb::handle value, const char* what) {
