@@ -373,6 +373,17 @@ class Functions(Test):
         self.assertEqual(list(other), ["sum", "point", "b"])
         self.assertEqual(f.stats()["recordings"], 2)
 
+    def test_powers_of_arrays_have_the_bits_of_recorded_ones(self):
+        x = np.random.default_rng(3).normal(size=1000)
+        for n in (-1, 1, 2, 3, 4, 2.0, 3.0, 0.5, 5):
+            y = np.abs(x) if n == 0.5 else x
+            np.testing.assert_array_equal(np.asarray(op.Array(y) ** n), np.asarray(op.jit(lambda x: x**n)(y)))
+        np.testing.assert_array_equal(np.asarray(op.Array(x) ** 2), x * x)
+        i = np.arange(5, dtype=np.int32)
+        self.assertEqual((op.Array(i) ** 2).dtype, op.i32)
+        self.assertEqual((op.Array(i) ** 2.0).dtype, op.jit(lambda x: x**2.0)(i).dtype)
+        self.assertEqual(float(op.pow(3.0, 2)), 9)
+
     def test_statics_differ_by_type_and_sign(self):
         f, x = op.jit(lambda x, k: x * k, static="k"), np.ones(3, np.float32)
         for k in (0.0, -0.0, 0.0):

@@ -59,19 +59,18 @@ template <class T> void def_operators(nb::class_<T>& c) {
   binary("__le__", nullptr, "less_equal", &onepass::less_equal);
   binary("__gt__", nullptr, "greater", &onepass::greater);
   binary("__ge__", nullptr, "greater_equal", &onepass::greater_equal);
-  const RecordOperator power = [](std::span<const Operand> v) { return onepass::pow(v[0], v[1]); };
   c.def(
       "__pow__",
-      [power](nb::handle a, nb::handle b, nb::handle modulus) {
+      [](nb::handle a, nb::handle b, nb::handle modulus) {
         refuse_modulus(modulus);
-        return apply("pow", "", {a, b}, power);
+        return power(a, b);
       },
       nb::arg(), nb::arg() = nb::none());
   c.def(
       "__rpow__",
-      [power](nb::handle a, nb::handle b, nb::handle modulus) {
+      [](nb::handle a, nb::handle b, nb::handle modulus) {
         refuse_modulus(modulus);
-        return apply("pow", "", {b, a}, power);
+        return power(b, a);
       },
       nb::arg(), nb::arg() = nb::none());
   const auto unary = [&](const char* method, const char* name, Tensor (*f)(const Operand&)) {

@@ -26,6 +26,8 @@ using RecordOperator = std::function<Tensor(std::span<const Operand>)>;
 /// Applies an operator to Python values. Records it and returns a Tensor if an operand is a Tensor or this thread records. Otherwise runs
 /// it and returns an Array. The compiled function is cached by `name` and `settings`, the text of all its other dependencies.
 nb::object apply(std::string_view name, std::string_view settings, std::span<const nb::handle> operands, const RecordOperator& record);
+/// Returns a to the power b. A literal exponent is recorded as in a function: `a ** 2` is a product.
+nb::object power(nb::handle a, nb::handle b);
 inline nb::object apply(std::string_view name, std::string_view settings, std::initializer_list<nb::handle> operands,
                         const RecordOperator& record) {
   return apply(name, settings, std::span(operands.begin(), operands.size()), record);

@@ -116,6 +116,25 @@ nb::object apply(std::string_view name, std::string_view settings, std::span<con
 }
 
 namespace {
+// True for numbers whose powers are recorded as products or as a reciprocal (docs/language.md).
+bool is_exponent_of_products(nb::handle h) {
+  if (!PyLong_CheckExact(h.ptr()) && !PyFloat_CheckExact(h.ptr())) return false;
+  const double value = PyFloat_AsDouble(h.ptr());
+  if (PyErr_Occurred()) PyErr_Clear();  // an int that exceeds a double
+  return value == -1 || value == 1 || value == 2 || value == 3 || value == 4;
+}
+}  // namespace
+
+// A call on arrays records such an exponent as a literal, too, so that `a ** 2` is a product, with the bits of a recorded function.
+nb::object power(nb::handle a, nb::handle b) {
+  if (!is_exponent_of_products(b)) return apply("pow", "", {a, b}, [](std::span<const Operand> v) { return onepass::pow(v[0], v[1]); });
+  Value exponent;
+  value_from(b, exponent);
+  return apply("pow", nb::cast<std::string>(nb::repr(b)), {a},
+               [exponent](std::span<const Operand> v) { return onepass::pow(v[0], exponent.operand()); });
+}
+
+namespace {
 
 // Axes as given: none, an int or several.
 struct AxesGiven {
@@ -203,14 +222,15 @@ void bind_elementwise(nb::module_& m) {
   ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(erfinv) ONE(ndtr) ONE(ndtri) ONE(lgamma) ONE(digamma) ONE(floor) ONE(ceil)
   ONE(trunc) ONE(round) ONE(logical_not) ONE(isnan) ONE(isinf) ONE(isfinite) ONE(signbit) ONE(bitwise_not) ONE(popcount) ONE(relu)
   ONE(relu6) ONE(hardsigmoid) ONE(hardswish) ONE(selu) ONE(gelu) ONE(gelu_tanh) ONE(silu) ONE(mish) ONE(softplus) ONE(softsign) TWO(add)
-  TWO(sub) TWO(mul) TWO(div) TWO(floor_div) TWO(remainder) TWO(fmod) TWO(pow) TWO(maximum) TWO(minimum) TWO(copysign) TWO(hypot)
+  TWO(sub) TWO(mul) TWO(div) TWO(floor_div) TWO(remainder) TWO(fmod) TWO(maximum) TWO(minimum) TWO(copysign) TWO(hypot)
   TWO(logaddexp) TWO(atan2) TWO(equal) TWO(not_equal) TWO(less) TWO(less_equal) TWO(greater) TWO(greater_equal) TWO(logical_and)
   TWO(logical_or) TWO(logical_xor) TWO(bitwise_and) TWO(bitwise_or) TWO(bitwise_xor) TWO(shift_left) TWO(shift_right) TWO(matmul)
   TWO(dot) TWO(outer) TWO(mse)
 #undef ONE
 #undef TWO
       // clang-format on
-      def_ternary(m, "fma", {"a", "b", "c"}, &onepass::fma);
+      m.def("pow", &power, nb::arg("a"), nb::arg("b"));
+  def_ternary(m, "fma", {"a", "b", "c"}, &onepass::fma);
   def_ternary(m, "clamp", {"x", "lo", "hi"}, &onepass::clamp);
   def_ternary(m, "where", {"c", "a", "b"}, &onepass::where);
   for (const auto& [name, f] :
