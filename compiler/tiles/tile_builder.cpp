@@ -105,7 +105,6 @@ class TileBuilder {
     Level level;
     Memory memory = Memory::Own;
     DType type = dtype;  // in the nest
-    bool raw = false;    // bytes of a bool array, where others than 0 are true
   };
 
   const Nest& nest_;
@@ -242,7 +241,7 @@ class TileBuilder {
       form_->element_ns += kStridedNanoseconds;
     }
     steps(Level::Element).push_back(step);
-    return is_half(stored) ? converted(y, stored, false, steps(Level::Element)) : is_narrow(stored) ? widened(y) : y;
+    return as_computed(y, stored);
   }
   bool write_buffer(std::uint32_t buffer, std::uint32_t id) {
     const DType dtype = nest_.buffers[buffer].dtype;
@@ -590,6 +589,13 @@ class TileBuilder {
     return y;
   }
 
+  // Converts elements of an array to the form in which they are computed: halves to f32, narrow integers to i32, bytes of bools to 0 or 1.
+  std::uint32_t as_computed(std::uint32_t y, DType stored) {
+    if (is_half(stored)) return converted(y, stored, false, steps(values_[y].level));
+    if (stored == DType::Bool) return primitive(Op::BitwiseOr, stored, {y, y, kNone});
+    return is_narrow(stored) ? widened(y) : y;
+  }
+
   // Rounds an f32 value to the precision of a half.
   bool round(std::uint32_t id) {
     const Statement& s = nest_.body[id];
@@ -617,14 +623,13 @@ class TileBuilder {
       values_[y].memory = Memory::Elsewhere;
     }
     steps(level).push_back(step);
-    values_[y].raw = dtype == DType::Bool;
     if (step.kind == Step::Kind::Gather && level == Level::Element) form_->element_ns += kStridedNanoseconds;
     if (step.kind == Step::Kind::Load && level == Level::Element) {
       const double contiguous = step.a == kNone ? kPassNanoseconds : 3 * kPassNanoseconds;
       const double strided = form_->abreast && step.a == kNone ? kSquareNanoseconds : kStridedNanoseconds;
       form_->element_ns += is_contiguous(s.at) ? contiguous : strided;
     }
-    of_[id] = is_half(stored) ? converted(y, stored, false, steps(level)) : is_narrow(stored) ? widened(y) : y;
+    of_[id] = as_computed(y, stored);
     return of_[id] != kNone;
   }
 
@@ -650,7 +655,6 @@ class TileBuilder {
         values_[stored].type != (is_half(dtype) ? DType::F32 : dtype))
       return false;
     if (is_narrow(dtype) && (stored = primitive(Op::Cast, dtype, {stored, kNone, kNone})) == kNone) return false;
-    if (values_[stored].raw && (stored = primitive(Op::BitwiseOr, dtype, {stored, stored, kNone})) == kNone) return false;
     if (const Level level = values_[stored].level; is_half(dtype))
       stored = converted(stored, dtype, true, is_wide(level) ? to : steps(level));
     Step step{.kind = Step::Kind::Store,
@@ -669,7 +673,7 @@ class TileBuilder {
   // Fills a tile with a single element.
   std::uint32_t filled(std::uint32_t id, Level level) {
     const std::uint32_t y = value(values_[id].dtype, level);
-    values_[y].type = values_[id].type, values_[y].raw = values_[id].raw;
+    values_[y].type = values_[id].type;
     steps(level).push_back({.kind = Step::Kind::Fill,
                             .size = static_cast<std::uint8_t>(size_of(values_[id].dtype)),
                             .one = values_[id].level == Level::Call,
@@ -878,7 +882,6 @@ class TileBuilder {
     if (!loop) return is_expanded ? expand(op, operands) : kNone;
     if (is_vector(level)) primitives_ += is_expanded ? ir::expansion(op, from).size() : 1;
     const std::uint32_t y = value(result, level);
-    values_[y].raw = op == Op::Where && (values_[operands[1]].raw || values_[operands[2]].raw);
     steps(level).push_back({.kind = Step::Kind::Loop,
                             .op = op,
                             .dtype = from,
