@@ -119,11 +119,17 @@ NodeId contracted_from(const Graph& graph, NodeId operand) {
 
 namespace {
 
+/// Returns the node with its axes as indices, except axes of extent 1.
+Indexed by_axes(const Graph& graph, NodeId node) {
+  Indexed x{node, {}};
+  const List shape = graph.shape(node);
+  for (std::size_t i = 0; i < shape.size(); ++i) x.indices.push_back(shape[i] == 1 ? kNoIndex : static_cast<int>(i));
+  return x;
+}
+
 /// Returns the operand with the axes of the index space as indices, after removing transposes and inserted axes of extent 1.
 Indexed indexed(const Graph& graph, NodeId operand) {
-  Indexed x{contracted_from(graph, operand), {}};
-  const List shape = graph.shape(x.node);
-  for (std::size_t i = 0; i < shape.size(); ++i) x.indices.push_back(shape[i] == 1 ? kNoIndex : static_cast<int>(i));
+  Indexed x = by_axes(graph, contracted_from(graph, operand));
   while (true) {
     x = untransposed(graph, x);
     if (graph[x.node].op != Op::Reshape) return x;
@@ -203,10 +209,7 @@ NodeId contraction_gradient(Graph& graph, NodeId id, int which, NodeId g) {
     const auto i = static_cast<std::size_t>(axis);
     return space[i] != 1 && graph.shape(to)[i] == 1 && !has(other.indices, static_cast<int>(axis));
   };
-  if (std::ranges::any_of(axes, is_in_neither)) {  // equal products, which the cotangent adds
-    other = {graph.operand(id, 1 - which), {}};
-    for (std::size_t i = 0; i < space.size(); ++i) other.indices.push_back(space[i] == 1 ? kNoIndex : static_cast<int>(i));
-  }
+  if (std::ranges::any_of(axes, is_in_neither)) other = by_axes(graph, graph.operand(id, 1 - which));  // the cotangent adds equal products
   Indexed cotangent{g, {}};
   for (std::size_t i = 0; i < space.size(); ++i)
     if (std::ranges::find(axes, static_cast<std::int64_t>(i)) == axes.end())

@@ -60,4 +60,14 @@ inline const FakeCuda& fake_cuda(int devices = 2) {
   return it;
 }
 
+/// Returns a new stream of the first device, as the caller's own code makes it.
+inline void* stream_of_ours() {
+  void *stream = nullptr, *context = nullptr;
+  REQUIRE(fake_cuda().function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
+  REQUIRE(fake_cuda().function<int(void*)>("cuCtxPushCurrent_v2")(context) == 0);
+  REQUIRE(fake_cuda().function<int(void**, unsigned)>("cuStreamCreate")(&stream, 0) == 0);
+  REQUIRE(fake_cuda().function<int(void**)>("cuCtxPopCurrent_v2")(&context) == 0);
+  return stream;
+}
+
 }  // namespace onepass::test

@@ -28,19 +28,6 @@ auto softmax_of_sum() {
   return compile([](Tensor x) { return std::tuple{softmax(x, -1), sum(x, 0)}; });
 }
 
-void* stream_of_ours() {
-  int (*const create)(void**, unsigned) = fake_cuda().function<int(void**, unsigned)>("cuStreamCreate");
-  synchronize(gpu);  // opens the device
-  void* stream = nullptr;
-  int (*const push)(void*) = fake_cuda().function<int(void*)>("cuCtxPushCurrent_v2");
-  int (*const pop)(void**) = fake_cuda().function<int(void**)>("cuCtxPopCurrent_v2");
-  void* context = nullptr;
-  REQUIRE(fake_cuda().function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
-  REQUIRE(push(context) == 0);
-  REQUIRE(create(&stream, 0) == 0);
-  REQUIRE(pop(&context) == 0);
-  return stream;
-}
 void end(void* stream) { fake_cuda().function<int(void*)>("cuStreamDestroy_v2")(stream); }
 
 }  // namespace

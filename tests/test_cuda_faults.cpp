@@ -33,16 +33,6 @@ void check_sentence(const std::string& said) {
   CHECK(said.find('\n') == std::string::npos);
 }
 
-void* stream_of_ours() {
-  void* stream = nullptr;
-  void* context = nullptr;
-  REQUIRE(fake_cuda().function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0) == 0);
-  REQUIRE(fake_cuda().function<int(void*)>("cuCtxPushCurrent_v2")(context) == 0);
-  REQUIRE(fake_cuda().function<int(void**, unsigned)>("cuStreamCreate")(&stream, 0) == 0);
-  REQUIRE(fake_cuda().function<int(void**)>("cuCtxPopCurrent_v2")(&context) == 0);
-  return stream;
-}
-
 Options after_calls(int calls) {
   Options options;
   options.specialization = {.depth = calls ? 1 : 0, .after_calls = calls, .in_background = false};

@@ -487,12 +487,8 @@ void Gpu::Turn::follow(StreamPointer& last, bool only_reads) {
     }
     if (!last->event) g_.driver_.check(g_.driver_.cuEventCreate(&last->event, kWithoutTiming), "creating an event");
     if (last->open) {
-      Result result = g_.driver_.cuEventRecord(last->event, last->handle);
-      if (result == kInvalidHandle && last->abandoned) {  // another thread ended the stream: waits for all work of the context
-        result = g_.driver_.cuCtxSynchronize();
-        last->open = result != 0;
-      }
-      g_.driver_.check(result, "recording an event on a stream");
+      const Result result = g_.driver_.cuEventRecord(last->event, last->handle);
+      g_.driver_.check(or_wait_for_all(result, *last), "recording an event on a stream");
     }
     g_.driver_.check(g_.driver_.cuStreamWaitEvent(stream_->handle, last->event, 0), "waiting for another stream");
   }
@@ -501,9 +497,16 @@ void Gpu::Turn::follow(StreamPointer& last, bool only_reads) {
 
 // Waits on the CPU, because a graph cannot wait for work outside of its capture.
 void Gpu::Turn::wait_for(Stream& last) {
-  Result result = last.open ? g_.driver_.cuStreamSynchronize(last.handle) : g_.driver_.cuEventSynchronize(last.event);
-  if (result == kInvalidHandle && last.abandoned) result = g_.driver_.cuCtxSynchronize();
-  g_.driver_.check(result, "waiting for the device");
+  const Result result = last.open ? g_.driver_.cuStreamSynchronize(last.handle) : g_.driver_.cuEventSynchronize(last.event);
+  g_.driver_.check(or_wait_for_all(result, last), "waiting for the device");
+}
+
+// Returns the result of an operation on the stream. If another thread has ended the stream, waits for all work of the context instead.
+Result Gpu::Turn::or_wait_for_all(Result result, Stream& last) {
+  if (result != kInvalidHandle || !last.abandoned) return result;
+  result = g_.driver_.cuCtxSynchronize();
+  last.open = result != 0;
+  return result;
 }
 
 void Gpu::Turn::precede(const Stream& other) {

@@ -246,6 +246,7 @@ class Gpu {
     void uses(std::vector<StreamPointer>& list);
     Block freed_memory(std::size_t bytes);
     void wait_for(Stream& last);
+    Result or_wait_for_all(Result result, Stream& last);
     DevicePointer parameters_of_graph(std::span<const std::int64_t> words);
     std::unique_ptr<Staging> staging();
     std::unique_ptr<Staging> staging_with_room(std::size_t bytes);
@@ -307,9 +308,9 @@ class Gpu {
   std::vector<Retired> retired_;  // guarded by the device's lock, like the next five
   std::vector<std::unique_ptr<Report>> reports_;
   std::vector<ReportWords*> free_reports_;
-  std::int64_t* any_report_ = nullptr;  // in pinned memory; nonzero after some report is complete
-  std::vector<int> reached_;            // other devices with direct copies to this device
-  std::vector<CapturedPointer> captured_;
+  std::int64_t* any_report_ = nullptr;     // in pinned memory; nonzero after some report is complete
+  std::vector<int> reached_;               // other devices with direct copies to this device
+  std::vector<CapturedPointer> captured_;  // of all graphs of the caller that exist
   struct OfDriver;
   std::atomic<OfDriver*> released_{nullptr};  // graphs that the driver has destroyed since the last turn
   std::mutex modules_mutex_;
