@@ -28,6 +28,13 @@ const llvm::ConstantFP* number_of(Value* c) {
   return one && !one->isNaN() ? one : nullptr;
 }
 
+// True if all lanes of c are the same known power of two.
+bool is_power_of_two(Value* c) {
+  const auto* known = llvm::dyn_cast<llvm::Constant>(c);
+  const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantInt>(known->getSplatValue()) : nullptr;
+  return one && one->getValue().isPowerOf2();
+}
+
 }  // namespace
 
 llvm::Type* KernelBuilder::type(DType dtype, unsigned width) {
@@ -196,30 +203,92 @@ Value* KernelBuilder::share(Typed g, Typed x, Typed y) {
   return b.CreateSelect(returned(x.value, y.value), part, number(g, 0));
 }
 
-// Sets the divisor of an integer division, with 1 in the lanes where dividing would trap, and the masks of these lanes.
-void KernelBuilder::safe_divisor(Typed a, Typed c, Value*& divisor, Value*& zero, Value*& wraps) {
-  zero = b.CreateICmpEQ(c.value, integer(c, 0));
-  wraps = nullptr;
-  Value* bad = zero;
-  if (is_signed_integer(a.dtype)) {
-    wraps = b.CreateICmpEQ(c.value, integer(c, ~std::uint64_t{0}));
-    bad = b.CreateOr(bad, wraps);
-  }
-  divisor = b.CreateSelect(bad, integer(c, 1), c.value);
+// Returns quotient and remainder of an integer division, rounded down or toward zero. A zero divisor gives zeros; a quotient that the type
+// does not have wraps. Processors divide no vectors of integers, so that vectors are divided as floats.
+KernelBuilder::Division KernelBuilder::divided(Typed a, Typed c, bool down) {
+  Value* const none = b.CreateICmpEQ(c.value, integer(c, 0));
+  Value* const divisor = b.CreateSelect(none, integer(c, 1), c.value);
+  const auto bits = size_of(a.dtype) * 8;
+  const bool known = llvm::isa<llvm::Constant>(c.value);  // LLVM multiplies instead
+  Division d;
+  if (width_of(a.value) == 0 || (known && (bits < 64 || is_power_of_two(c.value)))) d = divided_as_integers(a, {divisor, c.dtype}, down);
+  else if (bits < 64) d = divided_as_floats(a, {divisor, c.dtype}, down);
+  else if (has_.avx512) d = divided_in_steps(a, {divisor, c.dtype}, down);
+  else d = divided_as_integers(a, {divisor, c.dtype}, down);
+  return {b.CreateSelect(none, integer(a, 0), d.quotient), b.CreateSelect(none, integer(a, 0), d.remainder)};
+}
+
+KernelBuilder::Division KernelBuilder::divided_as_integers(Typed a, Typed c, bool down) {
+  if (!is_signed_integer(a.dtype)) return {b.CreateUDiv(a.value, c.value), b.CreateURem(a.value, c.value)};
+  Value* const wraps = b.CreateICmpEQ(c.value, integer(c, ~std::uint64_t{0}));  // dividing the least integer by -1 would trap
+  Value* const divisor = b.CreateSelect(wraps, integer(c, 1), c.value);
+  Value* const q = b.CreateSDiv(a.value, divisor);
+  Value* const r = b.CreateSub(a.value, b.CreateMul(q, divisor));
+  const Division d = down ? rounded_down({q, r}, {divisor, c.dtype}) : Division{q, r};
+  return {b.CreateSelect(wraps, b.CreateNeg(a.value), d.quotient), d.remainder};
+}
+
+// Rounds a signed quotient down that was rounded toward zero.
+KernelBuilder::Division KernelBuilder::rounded_down(Division d, Typed c) {
+  Value* const rounds =
+      b.CreateAnd(b.CreateICmpNE(d.remainder, integer(c, 0)), b.CreateICmpSLT(b.CreateXor(d.remainder, c.value), integer(c, 0)));
+  return {b.CreateSelect(rounds, b.CreateSub(d.quotient, integer(c, 1)), d.quotient),
+          b.CreateSelect(rounds, b.CreateAdd(d.remainder, c.value), d.remainder)};
+}
+
+// Divides integers of at most 32 bits. Half a unit is added to the dividend: no quotient is then closer to an integer than 1 / (2c), which is
+// more than the errors of the reciprocal and the product.
+KernelBuilder::Division KernelBuilder::divided_as_floats(Typed a, Typed c, bool down) {
+  const bool is_signed = is_signed_integer(a.dtype), wide = size_of(a.dtype) == 4;
+  const DType as = wide ? DType::F64 : DType::F32;
+  const unsigned width = width_of(a.value);
+  const auto converted = [&](Value* v) {
+    return Typed{is_signed ? b.CreateSIToFP(v, type(as, width)) : b.CreateUIToFP(v, type(as, width)), as};
+  };
+  const auto to_integers = [&](Value* v) {
+    if (!wide) return b.CreateTrunc(b.CreateFPToSI(v, type(DType::I32, width)), a.value->getType());
+    // the low bits of a float of 1.5 * 2^52 and more are an integer, which wraps
+    Value* const sum = b.CreateFAdd(v, number({v, as}, 0x1.8p52));
+    return b.CreateTrunc(b.CreateBitCast(sum, type(DType::U64, width)), a.value->getType());
+  };
+  const Typed x = converted(a.value), y = converted(c.value);
+  Value* half = number(x, 0.5);
+  if (is_signed) half = intrinsic(llvm::Intrinsic::copysign, {half, down ? y.value : x.value});
+  Value* const quotient = b.CreateFMul(b.CreateFAdd(x.value, half), b.CreateFDiv(number(x, 1), y.value));
+  Value* const q = intrinsic(down ? llvm::Intrinsic::floor : llvm::Intrinsic::trunc, {quotient});
+  return {to_integers(q), to_integers(intrinsic(llvm::Intrinsic::fma, {b.CreateFNeg(q), y.value, x.value}))};
+}
+
+// Divides integers of 64 bits by two quotients of f64, which are never too great, because the reciprocal is rounded down by more than all
+// errors. The first one leaves at most 2^15 divisors and a remainder; after the second one, at most one divisor is left.
+KernelBuilder::Division KernelBuilder::divided_in_steps(Typed a, Typed c, bool down) {
+  const bool is_signed = is_signed_integer(a.dtype);
+  const unsigned width = width_of(a.value);
+  const auto magnitude = [&](Typed v) { return is_signed ? abs(v) : v.value; };
+  const auto as_float = [&](Value* v) { return b.CreateUIToFP(v, type(DType::F64, width)); };
+  Value* const x = magnitude(a);
+  Value* const y = magnitude(c);
+  const Typed one{b.CreateFDiv(constant(DType::F64, std::bit_cast<std::uint64_t>(1.0), width), as_float(y)), DType::F64};
+  Value* const reciprocal = b.CreateFMul(one.value, number(one, 1 - 0x1p-50));
+  const auto part = [&](Value* v) { return b.CreateFPToUI(b.CreateFMul(as_float(v), reciprocal), type(DType::U64, width)); };
+  Value* const first = part(x);
+  Value* const left = b.CreateSub(x, b.CreateMul(first, y));
+  Value* const second = part(left);
+  Value* r = b.CreateSub(left, b.CreateMul(second, y));
+  Value* q = b.CreateAdd(first, second);
+  Value* const more = b.CreateICmpUGE(r, y);
+  q = b.CreateSelect(more, b.CreateAdd(q, integer(a, 1)), q);
+  r = b.CreateSelect(more, b.CreateSub(r, y), r);
+  if (!is_signed) return {q, r};
+  const auto negated_if_negative = [&](Value* v, Value* sign) {
+    return b.CreateSelect(b.CreateICmpSLT(sign, integer(a, 0)), b.CreateNeg(v), v);
+  };
+  const Division d{negated_if_negative(q, b.CreateXor(a.value, c.value)), negated_if_negative(r, a.value)};
+  return down ? rounded_down(d, c) : d;
 }
 
 Value* KernelBuilder::floor_div(Typed a, Typed c) {
-  if (!is_float(a.dtype)) {
-    Value *d, *zero, *wraps;
-    safe_divisor(a, c, d, zero, wraps);
-    if (!is_signed_integer(a.dtype)) return b.CreateSelect(zero, integer(a, 0), b.CreateUDiv(a.value, d));
-    Value* q = b.CreateSDiv(a.value, d);
-    Value* r = b.CreateSub(a.value, b.CreateMul(q, d));
-    Value* rounds = b.CreateAnd(b.CreateICmpNE(r, integer(a, 0)), b.CreateICmpSLT(b.CreateXor(r, d), integer(a, 0)));
-    q = b.CreateSelect(rounds, b.CreateSub(q, integer(a, 1)), q);
-    q = b.CreateSelect(wraps, b.CreateNeg(a.value), q);
-    return b.CreateSelect(zero, integer(a, 0), q);
-  }
+  if (!is_float(a.dtype)) return divided(a, c, true).quotient;
   // ir/meaning.h explains why this is the floor of the exact quotient.
   Value* q = b.CreateFDiv(a.value, c.value);
   const Typed f{intrinsic(llvm::Intrinsic::floor, {q}), a.dtype};
@@ -235,23 +304,10 @@ Value* KernelBuilder::floor_div(Typed a, Typed c) {
 }
 
 Value* KernelBuilder::remainder(Typed a, Typed c) {
-  if (is_float(a.dtype)) return float_remainder(a, c, false);
-  Value *d, *zero, *wraps;
-  safe_divisor(a, c, d, zero, wraps);
-  if (!is_signed_integer(a.dtype)) return b.CreateSelect(zero, integer(a, 0), b.CreateURem(a.value, d));
-  Value* r = b.CreateSRem(a.value, d);
-  Value* moves = b.CreateAnd(b.CreateICmpNE(r, integer(a, 0)), b.CreateICmpSLT(b.CreateXor(r, d), integer(a, 0)));
-  r = b.CreateSelect(moves, b.CreateAdd(r, d), r);
-  return b.CreateSelect(b.CreateOr(zero, wraps), integer(a, 0), r);
+  return is_float(a.dtype) ? float_remainder(a, c, false) : divided(a, c, true).remainder;
 }
 
-Value* KernelBuilder::fmod(Typed a, Typed c) {
-  if (is_float(a.dtype)) return float_remainder(a, c, true);
-  Value *d, *zero, *wraps;
-  safe_divisor(a, c, d, zero, wraps);
-  if (!is_signed_integer(a.dtype)) return b.CreateSelect(zero, integer(a, 0), b.CreateURem(a.value, d));
-  return b.CreateSelect(b.CreateOr(zero, wraps), integer(a, 0), b.CreateSRem(a.value, d));
-}
+Value* KernelBuilder::fmod(Typed a, Typed c) { return is_float(a.dtype) ? float_remainder(a, c, true) : divided(a, c, false).remainder; }
 
 // Computes powers by squaring, until no lane's exponent has bits left.
 Value* KernelBuilder::integer_pow(Typed a, Typed c) {

@@ -154,7 +154,14 @@ class KernelBuilder {
   llvm::Value* to_half(Typed a, DType half);
   llvm::Value* exact_or_odd_double(Typed a);
   llvm::Value* float_remainder(Typed a, Typed c, bool dividend_sign);
-  void safe_divisor(Typed a, Typed c, llvm::Value*& divisor, llvm::Value*& zero, llvm::Value*& wraps);
+  struct Division {
+    llvm::Value *quotient, *remainder;  // with the same rounding
+  };
+  Division divided(Typed a, Typed c, bool down);
+  Division divided_as_integers(Typed a, Typed c, bool down);
+  Division divided_as_floats(Typed a, Typed c, bool down);
+  Division divided_in_steps(Typed a, Typed c, bool down);
+  Division rounded_down(Division d, Typed c);
 };
 
 }  // namespace onepass::compiler
