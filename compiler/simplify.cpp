@@ -1,5 +1,6 @@
 // simplify: rules that are exact for every value of the type, including NaN, infinities and both zeros.
 //   mul(x, 1) -> x        add(x, -0) -> x       neg(neg(x)) -> x       where(c, x, x) -> x      mul0(1, x) -> x      mul0(0, x) -> +0
+//   op(where(c, x, y), z) of numbers -> where(c, op(x, z), op(y, z))
 //   share(+0, x, y) -> +0
 //   maximum(x, -x) -> abs(x) of floats
 //   piecewise of equal constants -> constant      a sum of disjoint pads -> piecewise
@@ -55,6 +56,13 @@ bool is_constant(const Graph& out, NodeId id, double value) {
   return is_constant(out, id) && out[id].bits == bits_of(out[id].dtype, value);
 }
 
+/// True for constants, numbers of the call, and what few operators compute of them.
+bool is_number(const Graph& out, NodeId id, int operators = 4) {
+  if (is_constant(out, id) || out[id].op == Op::Slot) return true;
+  if (operators == 0 || info(out[id].op).kind != OpKind::Primitive) return false;
+  return std::ranges::all_of(out.operands(id), [&](std::int64_t o) { return is_number(out, static_cast<NodeId>(o), operators - 1); });
+}
+
 bool is_zero(const Graph& out, NodeId id) { return is_constant(out, id) && double_of(out[id].dtype, out[id].bits) == 0; }
 
 /// True for the neutral element of addition: -0 for floats, because x = -0 must stay; 0 for integers.
@@ -89,6 +97,32 @@ NodeId simplified_cast(Graph& out, const Node& node, NodeId a) {
   return out.add(node);
 }
 
+/// Computes two numbers instead of every element: op(where(c, x, y), z) of numbers -> where(c, op(x, z), op(y, z)). Returns kNoNode if the
+/// operands are others.
+NodeId simplified_choice(Graph& out, const Node& node) {
+  if (info(node.op).kind != OpKind::Primitive || node.op == Op::Where || node.op == Op::Identity || node.op == Op::StopGradient)
+    return kNoNode;
+  NodeId condition = kNoNode;
+  std::vector<std::int64_t> first, second;  // the operands where the condition is true, and where it is false
+  for (const std::int64_t o : out.operands(node)) {
+    const auto id = static_cast<NodeId>(o);
+    const bool chosen = out[id].op == Op::Where;
+    if (chosen && condition == kNoNode) condition = out.operand(id, 0);
+    if (chosen && out.operand(id, 0) != condition) return kNoNode;
+    first.push_back(chosen ? out.operand(id, 1) : id);
+    second.push_back(chosen ? out.operand(id, 2) : id);
+    if (!is_number(out, static_cast<NodeId>(first.back())) || !is_number(out, static_cast<NodeId>(second.back()))) return kNoNode;
+  }
+  if (condition == kNoNode) return kNoNode;
+  const auto of_numbers = [&](const std::vector<std::int64_t>& ids) {
+    Node n = node;
+    n.operands = out.intern(ids);
+    return simplified(out, n);
+  };
+  const NodeId x = of_numbers(first), y = of_numbers(second);
+  return make(out, Op::Where, node.dtype, node.shape, {condition, x, y});
+}
+
 NodeId simplified_elementwise(Graph& out, const Node& node) {
   std::array<NodeId, 3> x{kNoNode, kNoNode, kNoNode};
   const List operands = out.operands(node);
@@ -98,6 +132,7 @@ NodeId simplified_elementwise(Graph& out, const Node& node) {
     all_constant &= is_constant(out, x[i]);
   }
   if (all_constant) return fold(out, node);
+  if (const NodeId choice = simplified_choice(out, node); choice != kNoNode) return choice;
   const auto [a, b, c] = x;
   auto undoes = [&](Op inner) { return out[a].op == inner; };
   switch (node.op) {

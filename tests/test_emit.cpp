@@ -182,6 +182,19 @@ TEST_CASE("emit: sums over a middle axis of rows that share an operand", "[emit]
     return y = %5)");
 }
 
+TEST_CASE("emit: sums of rows next to a stored value of each row", "[emit]") {
+  const ir::Graph graph =
+      optimised("s = p*(1 - p); y = s*(x @ v); out = s + 0*sum(y)", {{"x", {1000, 20}}, {"v", {20}}, {"p", {1000}}}, f64);
+  const Arguments arguments = random_arguments(graph, 5);
+  RunOptions options;
+  options.threads = 2;
+  std::string log, what;
+  options.log = &log;
+  CHECK(equals_bitwise(run(graph, arguments.views, options), ir::evaluate(graph, arguments.views), &what));
+  CHECK(what == "");
+  if (compiler::Target::host().vector_bytes >= 64) CHECK_THAT(log, Catch::Contains("unroll-and-jam by 4 rows"));
+}
+
 TEST_CASE("emit: rows that are read together need few pointers, for any distance", "[emit]") {
   const ir::Graph graph = ir::parse_graph(kWeightedSum);
   const compiler::Partition partition = compiler::fuse(graph);
@@ -518,6 +531,9 @@ TEST_CASE("emit: unrolled iterations run as a rerolled loop", "[emit]") {
       {"a0 = x*k; b0 = 3.5*k", "tanh(?*#.25 + k); ! + ?", "b"},
       {"a0 = x; b0 = y", "? + !*#; ! ^ (? >> 1)", "a + b", i32},
       {"a0 = x; b0 = y", "(? - !*0.25)*x; ! + 0.5", "a + b", f16},
+      // the first step reads other types
+      {"a0 = bitcast(cast(x*1e9, i32), u32); b0 = y", "cast(cast(?, f64)*0.#, i32); ! + cast(?, f32)*#.5", "a + b"},
+      {"a0 = x; b0 = y", "cast(?, f32)*0.# + abs(?); ! + cast(abs(?), f32)", "a + b", i32},
   };
   for (const Case& c : cases) {
     std::string text = c.before;

@@ -207,6 +207,20 @@ TEST_CASE("simplify: selections with a known condition", "[simplify]") {
   CHECK(m.simplified(flag | constant_bits(flag, 1)) == "bitwise_or(flag, true)");
 }
 
+TEST_CASE("simplify: operators on a selection between numbers are computed on the numbers", "[simplify]") {
+  Make m;
+  const Expr x = m.x, flag = m.flag;
+  const auto slot = [&](double value) { return Expr{m.graph, m.graph.add_slot(DType::F32, bits_of(DType::F32, value), x.shape())}; };
+  const Expr k = slot(2), l = slot(3), z = slot(4), chosen = where(flag, k, l);
+  CHECK(m.simplified(cast(chosen, DType::F64)) == "where(flag, cast<f64>(slot0), cast<f64>(slot1))");
+  CHECK(m.simplified(-chosen) == "where(flag, neg(slot0), neg(slot1))");
+  CHECK(m.simplified(z - abs(-chosen)) == "where(flag, sub(slot2, abs(slot0)), sub(slot2, abs(slot1)))");
+  CHECK(m.simplified(chosen * where(flag, z, 1.0)) == "where(flag, mul(slot0, slot2), slot1)");
+  CHECK(m.simplified(chosen * x) == "mul(where(flag, slot0, slot1), x)");
+  CHECK(m.simplified(-where(flag, k, x)) == "neg(where(flag, slot0, x))");
+  CHECK(m.simplified(chosen * where(x < m.y, k, l)) == "mul(where(flag, slot0, slot1), where(less(x, y), slot0, slot1))");
+}
+
 TEST_CASE("simplify: mul0 with a constant", "[simplify]") {
   Make m;
   const Expr x = m.x;

@@ -71,7 +71,7 @@ class Iterations {
     const std::uint32_t iteration = (id - begin_) / period_, of_next = (next - begin_) / period_;
     if (of_next < iteration) return false;  // from two iterations before
     if (of_next > iteration || iteration > 0) return mine + period_ == next;
-    if (mine >= begin_) return false;
+    if (mine >= begin_ || nest_.body[mine].dtype != nest_.body[next].dtype || nest_.body[mine].half != nest_.body[next].half) return false;
     std::uint32_t& first = initial_[next - begin_];
     if (first == kNone) first = mine;
     return first == mine;
