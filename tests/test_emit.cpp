@@ -183,8 +183,11 @@ TEST_CASE("emit: sums over a middle axis of rows that share an operand", "[emit]
 }
 
 TEST_CASE("emit: sums of rows next to a stored value of each row", "[emit]") {
-  const ir::Graph graph =
-      optimised("s = p*(1 - p); y = s*(x @ v); out = s + 0*sum(y)", {{"x", {1000, 20}}, {"v", {20}}, {"p", {1000}}}, f64);
+  // two steps of conjugate gradients for a Newton step of a logistic regression
+  const ir::Graph graph = optimised(
+      "p = sigmoid(x @ v); s = p*(1 - p); r = v - transpose(x) @ (p - 0.5); h = transpose(x) @ (s*(x @ r)) + 0.1*r; "
+      "a = sum(r*r)/sum(r*h); t = r - a*h; q = t + (sum(t*t)/sum(r*r))*r; i = transpose(x) @ (s*(x @ q)); out = v + a*r + i",
+      {{"x", {1000, 20}}, {"v", {20}}}, f64);
   const Arguments arguments = random_arguments(graph, 5);
   RunOptions options;
   options.threads = 2;
