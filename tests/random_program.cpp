@@ -298,7 +298,7 @@ class Drawer {
 
   bool step() {
     const int x = any();
-    switch (random_.below(31)) {
+    switch (random_.below(32)) {
       case 0:
       case 1: return unary(x);
       case 2:
@@ -329,6 +329,7 @@ class Drawer {
       case 27: return reduction_and_back(x);
       case 28: return two_views(x);
       case 29: return loop(x);
+      case 30: return written_out(x);
       default: return types(x);
     }
   }
@@ -634,6 +635,12 @@ class Drawer {
       return add_with_indices(fmt::format("take_along_axis($0, $1, {})", axis), x, std::move(s), extent);
     }
     if (random_.one_in(6)) return add(fmt::format("take_along_axis($0, argmax($0, {}, keepdims=true), {})", axis, axis), {x});
+    if (random_.one_in(5)) {  // indices made of numbers
+      const std::int64_t k = random_.below(extent);
+      return add(random_.one_in(2) ? fmt::format("take($0, {}, {})", k, axis)
+                                   : fmt::format("take($0, full([{}], {}, i64), {})", 1 + random_.below(4), k, axis),
+                 {x});
+    }
     Shape s;
     switch (random_.below(4)) {
       case 0: break;
@@ -673,27 +680,30 @@ class Drawer {
   bool contraction(int x) {
     const int y = random_.one_in(3) ? x : any();
     if (rank(x) == 0 || rank(y) == 0) return false;
-    static constexpr std::string_view texts[] = {"($0 @ $1)",
-                                                 "($0 @ transpose($1))",
-                                                 "(transpose($0) @ $1)",
-                                                 "dot($0, $1)",
-                                                 "outer($0, $1)",
-                                                 "einsum(\"ij,ij->i\", $0, $1)",
-                                                 "einsum(\"ij,jk->ik\", $0, $1)",
-                                                 "einsum(\"ij,kj->ik\", $0, $1)",
-                                                 "einsum(\"i,j->ij\", $0, $1)",
-                                                 "einsum(\"ij,j\", $0, $1)",
-                                                 "einsum(\"bij,bjk->bik\", $0, $1)",
-                                                 "einsum(\"bij,bkj->ik\", $0, $1)",
-                                                 "einsum(\"bij,bjk->ik\", $0, $1)",
-                                                 "einsum(\"bij,jbk->ki\", $0, $1 - 1)",
-                                                 "einsum(\"...i,...i->...\", $0, $1)",
-                                                 "einsum(\"ij,ij->ji\", $0, $1)",
-                                                 "einsum(\"ii\", $0 * $1)",
-                                                 "einsum(\"ij,ik->jk\", $0, $1)",
-                                                 "(($0 * 2) @ $1 * sum($0, 1, true))",
-                                                 "(($0 + 1) @ transpose($1) - $0[:, 0][:, none])",
-                                                 "(transpose($0 - 1) @ $1 / (max($0, 0) * max($0, 0) + 1)[:, none])"};
+    static constexpr std::string_view texts[] = {
+        "($0 @ $1)",
+        "($0 @ transpose($1))",
+        "(transpose($0) @ $1)",
+        "dot($0, $1)",
+        "outer($0, $1)",
+        "einsum(\"ij,ij->i\", $0, $1)",
+        "einsum(\"ij,jk->ik\", $0, $1)",
+        "einsum(\"ij,kj->ik\", $0, $1)",
+        "einsum(\"i,j->ij\", $0, $1)",
+        "einsum(\"ij,j\", $0, $1)",
+        "einsum(\"bij,bjk->bik\", $0, $1)",
+        "einsum(\"bij,bkj->ik\", $0, $1)",
+        "einsum(\"bij,bjk->ik\", $0, $1)",
+        "einsum(\"bij,jbk->ki\", $0, $1 - 1)",
+        "einsum(\"...i,...i->...\", $0, $1)",
+        "einsum(\"ij,ij->ji\", $0, $1)",
+        "einsum(\"ii\", $0 * $1)",
+        "einsum(\"ij,ik->jk\", $0, $1)",
+        "einsum(\"ij,ij->i\", broadcast_to(sum($0, 1, true), $0.shape), broadcast_to(sum($1, 1, true), $1.shape))",
+        "(ones($0.shape) @ broadcast_to(sum($1, 0, true), $1.shape))",
+        "(($0 * 2) @ $1 * sum($0, 1, true))",
+        "(($0 + 1) @ transpose($1) - $0[:, 0][:, none])",
+        "(transpose($0 - 1) @ $1 / (max($0, 0) * max($0, 0) + 1)[:, none])"};
     for (int i = 0; i < 4; ++i)
       if (add(std::string(random_.of(texts)), {x, y})) return true;
     return false;
@@ -874,6 +884,27 @@ class Drawer {
     return add(fmt::format("{}{}{}", text.substr(0, text.size() - 3), random_.of(steps), ")"), {x});
   }
 
+  // Adds the steps of a host loop. Its first step may read another type than the later ones.
+  bool written_out(int x) {
+    static constexpr std::string_view texts[] = {"($0*0.5 + abs($1))",
+                                                 "($0*0.5 - where(abs($0) > $1, $2, 0)*0.25)",
+                                                 "(where($0 < $1, 2, 0) + $0*0.5)",
+                                                 "cast(cast($0, f64)*0.75, i32)",
+                                                 "(cast($0, f32)*0.75 + cast(abs($0), f32))",
+                                                 "cast(abs($0) + 3 - where($0 == $2, 1, 0), i64)",
+                                                 "-(where($1 <= $0, -1, 3))/(abs($0) + 1)",
+                                                 "(cast(cast($0, i64) // 2, f32) + cast($0 != $1, f32))"};
+    static constexpr int counts[] = {3, 17, 24, 40};
+    const std::string_view text = random_.of(texts);
+    const int y = random_.one_in(2) ? x : any(), count = random_.of(counts);
+    int previous = any();
+    for (int i = 0; i < count; ++i) {
+      if (!add(std::string(text), {previous, x, y})) return i > 0;
+      previous = last();
+    }
+    return true;
+  }
+
   bool source(int x) {
     static constexpr std::string_view texts[] = {"iota($0.shape, 0)",    "ones($0.shape)",      "full($0.shape, 2)",
                                                  "uniform(3, $0.shape)", "normal(5, $0.shape)", "zeros($0.shape, f64)"};
@@ -1029,7 +1060,7 @@ Array make_input(const ProgramInput& input) {
       bits = static_cast<std::uint64_t>(
           is_signed_integer(input.dtype) && random.one_in(3) ? k - input.below : std::min<std::int64_t>(k, size == 1 ? 127 : k));
     } else if (input.dtype == boolean) {
-      bits = random.bits() & 1;
+      bits = input.values == Values::special ? random.bits() & 0xff : random.bits() & 1;  // any byte but 0 is true
     } else if (input.values == Values::counted) {
       if (is_float(input.dtype)) real(static_cast<double>(i + 1));
       else bits = static_cast<std::uint64_t>(i + 1);

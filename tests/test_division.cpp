@@ -49,7 +49,8 @@ template <class T> Pairs<T> chosen_pairs(std::mt19937_64& engine) {
   for (int i = 0; i < (is_full_run() ? 400000 : 40000); ++i) {
     const T b = any(), a = any();
     p.add(a, b);
-    const auto multiple = static_cast<Bits>(static_cast<Bits>(b) * static_cast<Bits>(any()));  // an integer as quotient, and its neighbors
+    const auto multiple =
+        static_cast<Bits>(static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(any()));  // an integer as quotient, and its neighbors
     p.add(static_cast<T>(static_cast<Bits>(multiple + static_cast<Bits>(engine() % 3 - 1))), b);
   }
   return p;
