@@ -20,7 +20,6 @@ struct CodegenRequest {
   const KnownWords* known = nullptr;  // specialization constants of a specialized kernel, or null
   bool want_ir = false, want_assembly = false;
   bool unwind = false;  // with unwind tables, for debuggers
-  bool verify = false;  // runs LLVM's verifier first; tests request it, debug builds always run it
   // For tests: counts loads and stores of array elements (compiler/llvm/count.h), with two more kernel parameters.
   bool count = false;
 };

@@ -181,7 +181,6 @@ std::vector<ir::Buffer> run(const ir::Graph& of, std::span<const ir::ArrayView> 
       if (options.log) *options.log += print(planned.nest, planned.numbers) + print(scheduled);
       CodegenRequest request{&planned.nest, &scheduled.schedule, &options.target};
       if (options.masked) request.tier = Tier::Quick;
-      request.verify = true;
       request.count = options.counts != nullptr;
       const auto tiles = options.tiled ? TileProgram::of(planned.nest, options.target) : nullptr;
       std::vector<std::int64_t> words = make_words(planned.nest, planned.numbers, scheduled.numbers);

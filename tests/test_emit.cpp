@@ -468,6 +468,17 @@ TEST_CASE("emit: views of a value computed in the same row", "[emit]") {
       check((value + rest).c_str());
 }
 
+TEST_CASE("emit: an invalid module is an error, not the end of the process", "[emit]") {
+  const ir::Graph graph = optimised("x*y", {{"x", {1000}}, {"y", {1000}}}, f32);
+  compiler::Planned planned = plans_of(graph).at(0);
+  const compiler::Target target = compiler::Target::host();
+  const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
+  compiler::CodegenRequest request{&planned.nest, &scheduled.schedule, &target};
+  CHECK(!compiler::generate(request).object.empty());
+  planned.nest.buffers.at(1).dtype = DType::I32;  // an operand of mul
+  CHECK_THROWS_WITH(compiler::generate(request), Catch::Contains("the generated module is invalid"));
+}
+
 TEST_CASE("emit: operators with separate basic blocks, in vectors and hoisted", "[emit]") {
   for (const std::string t : {"f32", "f64"}) {
     check(("%0 = input x : " + t + "[5, 1000]\n%1 = input k : " + t + "[]\n%2 = sin %0 : " + t + "[5, 1000]\n%3 = tan %2 : " + t +

@@ -458,7 +458,7 @@ TEST_CASE("halves: objects for AArch64 are emitted", "[halves]") {
     for (const compiler::Planned& planned : compiler::plan(graph, partition, group, std::vector<compiler::Layout>(graph.size()))) {
       const compiler::Scheduled scheduled = compiler::schedule(planned.nest, planned.numbers, target);
       compiler::CodegenRequest request{&planned.nest, &scheduled.schedule, &target};
-      request.verify = request.want_assembly = true;
+      request.want_assembly = true;
       compiler::CodegenResult result;
       const char* const error = generate(&request, &result);
       INFO((error ? error : ""));
