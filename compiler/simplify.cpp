@@ -56,11 +56,11 @@ bool is_constant(const Graph& out, NodeId id, double value) {
   return is_constant(out, id) && out[id].bits == bits_of(out[id].dtype, value);
 }
 
-/// True for constants, numbers of the call, and what few operators compute of them.
-bool is_number(const Graph& out, NodeId id, int operators = 4) {
+/// True if the value is a constant, a number of the call, or computed of such numbers by few operators.
+bool is_of_numbers(const Graph& out, NodeId id, int operators = 4) {
   if (is_constant(out, id) || out[id].op == Op::Slot) return true;
   if (operators == 0 || info(out[id].op).kind != OpKind::Primitive) return false;
-  return std::ranges::all_of(out.operands(id), [&](std::int64_t o) { return is_number(out, static_cast<NodeId>(o), operators - 1); });
+  return std::ranges::all_of(out.operands(id), [&](std::int64_t o) { return is_of_numbers(out, static_cast<NodeId>(o), operators - 1); });
 }
 
 bool is_zero(const Graph& out, NodeId id) { return is_constant(out, id) && double_of(out[id].dtype, out[id].bits) == 0; }
@@ -97,23 +97,24 @@ NodeId simplified_cast(Graph& out, const Node& node, NodeId a) {
   return out.add(node);
 }
 
-/// Computes two numbers instead of every element: op(where(c, x, y), z) of numbers -> where(c, op(x, z), op(y, z)). Returns kNoNode if the
-/// operands are others.
+/// op(where(c, x, y), z) of numbers -> where(c, op(x, z), op(y, z)), which computes two numbers instead of every element. Returns kNoNode if
+/// the operands are others.
 NodeId simplified_choice(Graph& out, const Node& node) {
   if (info(node.op).kind != OpKind::Primitive || node.op == Op::Where || node.op == Op::Identity || node.op == Op::StopGradient)
     return kNoNode;
-  NodeId condition = kNoNode;
+  const List operands = out.operands(node);
+  const auto is_choice = [&](std::int64_t o) { return out[static_cast<NodeId>(o)].op == Op::Where; };
+  const auto choice = std::ranges::find_if(operands, is_choice);
+  if (choice == operands.end()) return kNoNode;
+  const NodeId condition = out.operand(static_cast<NodeId>(*choice), 0);
   std::vector<std::int64_t> first, second;  // the operands where the condition is true, and where it is false
-  for (const std::int64_t o : out.operands(node)) {
+  for (const std::int64_t o : operands) {
     const auto id = static_cast<NodeId>(o);
-    const bool chosen = out[id].op == Op::Where;
-    if (chosen && condition == kNoNode) condition = out.operand(id, 0);
-    if (chosen && out.operand(id, 0) != condition) return kNoNode;
-    first.push_back(chosen ? out.operand(id, 1) : id);
-    second.push_back(chosen ? out.operand(id, 2) : id);
-    if (!is_number(out, static_cast<NodeId>(first.back())) || !is_number(out, static_cast<NodeId>(second.back()))) return kNoNode;
+    if (is_choice(o) && out.operand(id, 0) != condition) return kNoNode;
+    const NodeId x = is_choice(o) ? out.operand(id, 1) : id, y = is_choice(o) ? out.operand(id, 2) : id;
+    if (!is_of_numbers(out, x) || !is_of_numbers(out, y)) return kNoNode;
+    first.push_back(x), second.push_back(y);
   }
-  if (condition == kNoNode) return kNoNode;
   const auto of_numbers = [&](const std::vector<std::int64_t>& ids) {
     Node n = node;
     n.operands = out.intern(ids);

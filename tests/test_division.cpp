@@ -1,5 +1,5 @@
 // Quotients and remainders of integers, in every type and mode, beside arithmetic of 128 bits: all pairs of 8 bits; of the other types,
-// edges and random values whose quotients are integers or nearly so. The divisor is an array, a number, a literal or the same everywhere.
+// edges and random values whose quotients are integers or nearly so. The divisor is an array, one element for all dividends, or a literal.
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -56,18 +56,12 @@ template <class T> Pairs<T> chosen_pairs(std::mt19937_64& engine) {
   return p;
 }
 
-template <class T> T quotient(T a, T b, bool down) {
+template <class T> Wide quotient(T a, T b, bool down) {
   if (b == 0) return 0;
-  Wide q = Wide{a} / Wide{b};
-  if (down && q * b != a && (a < 0) != (b < 0)) --q;
-  return static_cast<T>(q);
+  const Wide q = Wide{a} / Wide{b};
+  return down && q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
-template <class T> T rest(T a, T b, bool down) {
-  if (b == 0) return 0;
-  Wide q = Wide{a} / Wide{b};
-  if (down && q * b != a && (a < 0) != (b < 0)) --q;
-  return static_cast<T>(Wide{a} - q * b);
-}
+template <class T> T remainder(T a, T b, bool down) { return b == 0 ? T(0) : static_cast<T>(a - quotient(a, b, down) * b); }
 
 struct Expected {
   std::vector<std::byte> floored, remainder, fmod;
@@ -75,9 +69,9 @@ struct Expected {
 template <class T> Expected expected(const Pairs<T>& p) {
   std::vector<T> q, r, f;
   for (std::size_t i = 0; i < p.dividends.size(); ++i) {
-    q.push_back(quotient(p.dividends[i], p.divisors[i], true));
-    r.push_back(rest(p.dividends[i], p.divisors[i], true));
-    f.push_back(rest(p.dividends[i], p.divisors[i], false));
+    q.push_back(static_cast<T>(quotient(p.dividends[i], p.divisors[i], true)));
+    r.push_back(remainder(p.dividends[i], p.divisors[i], true));
+    f.push_back(remainder(p.dividends[i], p.divisors[i], false));
   }
   return {bytes_of(Array::from(std::move(q))), bytes_of(Array::from(r)), bytes_of(Array::from(f))};
 }
@@ -103,7 +97,7 @@ template <class T> void check_type(std::mt19937_64& engine) {
   else p = chosen_pairs<T>(engine);
   check("b", {{"a", Array::from(p.dividends)}, {"b", Array::from(p.divisors)}}, expected(p));
 
-  std::vector<T> same = {
+  const std::vector<T> same = {
       0, 1, 2, 3, 7, 10, 100, std::numeric_limits<T>::max(), std::numeric_limits<T>::min(), static_cast<T>(-1), static_cast<T>(-7)};
   for (const T by : same) {
     Pairs<T> q;

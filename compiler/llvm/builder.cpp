@@ -21,18 +21,16 @@ using llvm::Value;
 
 namespace {
 
-// Returns the constant value of all lanes of c, or null if it is unknown or a NaN.
-const llvm::ConstantFP* number_of(Value* c) {
+// Returns the constant C of all lanes of c, or null if it is unknown.
+template <class C> const C* constant_of(Value* c) {
   const auto* known = llvm::dyn_cast<llvm::Constant>(c);
-  const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantFP>(known->getSplatValue()) : nullptr;
-  return one && !one->isNaN() ? one : nullptr;
+  return known ? llvm::dyn_cast_or_null<C>(known->getSplatValue()) : nullptr;
 }
 
-// True if all lanes of c are the same known power of two.
-bool is_power_of_two(Value* c) {
-  const auto* known = llvm::dyn_cast<llvm::Constant>(c);
-  const auto* one = known ? llvm::dyn_cast_or_null<llvm::ConstantInt>(known->getSplatValue()) : nullptr;
-  return one && one->getValue().isPowerOf2();
+// Returns the constant value of all lanes of c, or null if it is unknown or a NaN.
+const llvm::ConstantFP* number_of(Value* c) {
+  const auto* one = constant_of<llvm::ConstantFP>(c);
+  return one && !one->isNaN() ? one : nullptr;
 }
 
 }  // namespace
@@ -204,18 +202,17 @@ Value* KernelBuilder::share(Typed g, Typed x, Typed y) {
 }
 
 // Returns quotient and remainder of an integer division, rounded down or toward zero. A zero divisor gives zeros; a quotient that the type
-// does not have wraps. Processors divide no vectors of integers, so that vectors are divided as floats.
+// does not have wraps. Processors have no division of integer vectors; their elements are divided as floats.
 KernelBuilder::Division KernelBuilder::divided(Typed a, Typed c, bool down) {
-  Value* const none = b.CreateICmpEQ(c.value, integer(c, 0));
-  Value* const divisor = b.CreateSelect(none, integer(c, 1), c.value);
-  const auto bits = size_of(a.dtype) * 8;
-  const bool known = llvm::isa<llvm::Constant>(c.value);  // LLVM multiplies instead
-  Division d;
-  if (width_of(a.value) == 0 || (known && (bits < 64 || is_power_of_two(c.value)))) d = divided_as_integers(a, {divisor, c.dtype}, down);
-  else if (bits < 64) d = divided_as_floats(a, {divisor, c.dtype}, down);
-  else if (has_.avx512) d = divided_in_steps(a, {divisor, c.dtype}, down);
-  else d = divided_as_integers(a, {divisor, c.dtype}, down);
-  return {b.CreateSelect(none, integer(a, 0), d.quotient), b.CreateSelect(none, integer(a, 0), d.remainder)};
+  Value* const is_zero = b.CreateICmpEQ(c.value, integer(c, 0));
+  const Typed divisor{b.CreateSelect(is_zero, integer(c, 1), c.value), c.dtype};
+  const bool wide = size_of(a.dtype) == 8;
+  const auto* known = constant_of<llvm::ConstantInt>(c.value);
+  const bool multiplies = known && (!wide || known->getValue().isPowerOf2());  // LLVM divides by constants without a division
+  const Division d = width_of(a.value) == 0 || multiplies || (wide && !has_.avx512) ? divided_as_integers(a, divisor, down)
+                     : wide                                                         ? divided_in_steps(a, divisor, down)
+                                                                                    : divided_as_floats(a, divisor, down);
+  return {b.CreateSelect(is_zero, integer(a, 0), d.quotient), b.CreateSelect(is_zero, integer(a, 0), d.remainder)};
 }
 
 KernelBuilder::Division KernelBuilder::divided_as_integers(Typed a, Typed c, bool down) {
@@ -268,8 +265,8 @@ KernelBuilder::Division KernelBuilder::divided_in_steps(Typed a, Typed c, bool d
   const auto as_float = [&](Value* v) { return b.CreateUIToFP(v, type(DType::F64, width)); };
   Value* const x = magnitude(a);
   Value* const y = magnitude(c);
-  const Typed one{b.CreateFDiv(constant(DType::F64, std::bit_cast<std::uint64_t>(1.0), width), as_float(y)), DType::F64};
-  Value* const reciprocal = b.CreateFMul(one.value, number(one, 1 - 0x1p-50));
+  const Typed by{as_float(y), DType::F64};
+  Value* const reciprocal = b.CreateFMul(b.CreateFDiv(number(by, 1), by.value), number(by, 1 - 0x1p-50));
   const auto part = [&](Value* v) { return b.CreateFPToUI(b.CreateFMul(as_float(v), reciprocal), type(DType::U64, width)); };
   Value* const first = part(x);
   Value* const left = b.CreateSub(x, b.CreateMul(first, y));

@@ -202,7 +202,7 @@ class Lowering {
     std::vector<Id> inside, outside;
     for (const Id i : rows) {
       const Statement& s = statement(i);
-      const bool is_last = s.kind == Kind::Store && nest_.kind != NestKind::Map && !is_inside(i);  // no later load meets such a store
+      const bool is_last = s.kind == Kind::Store && nest_.kind != NestKind::Map && !is_inside(i);  // after all loads of the nest
       const int when = is_column(i)             ? nest_.sweeps - 1
                        : searches_[i]           ? statement(searches_[i]->extreme).stage - 1
                        : s.kind == Kind::Reduce ? s.stage - 1
